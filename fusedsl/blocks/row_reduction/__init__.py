@@ -1,0 +1,1 @@
+"""Blocks of one kind, one per file; see `fusedsl.blocks`."""

@@ -1,0 +1,217 @@
+"""Every error a user can meet: a stable code, what, expected, got, where, and the fix.
+
+A mistake in a program is never a Python traceback. Stages collect `Diagnostic` objects in a
+`Diagnostics` bag, so that all independent mistakes are reported together, and raise one
+`FusedslError` that carries them. `docs/diagnostics.md` lists the codes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+#: Stable codes. A code is never reused for another mistake.
+CODES: dict[str, str] = {
+    # F01xx: reading text, JSON or files
+    "F0101": "syntax error",
+    "F0102": "file cannot be read",
+    "F0103": "JSON does not have the shape of a graph",
+    "F0104": "statements out of order or in a cycle",
+    "F0105": "dimension or literal out of range",
+    # F02xx: names
+    "F0201": "unknown block",
+    "F0202": "unknown name",
+    "F0203": "name defined twice",
+    "F0204": "output is never assigned",
+    "F0205": "value is never used",
+    "F0206": "unknown dtype",
+    # F03xx: calls
+    "F0301": "wrong number of operands",
+    "F0302": "unknown attribute",
+    "F0303": "attribute value not allowed",
+    "F0304": "attribute missing",
+    # F04xx: types
+    "F0401": "dtype mismatch",
+    "F0402": "shape mismatch",
+    "F0403": "rank not supported",
+    "F0404": "dimension is not bound by any parameter",
+    "F0405": "declared output type differs from the computed one",
+    "F0406": "dimension cannot be halved",
+    "F0407": "operand must be a weight",
+    # F05xx: calling a program
+    "F0501": "missing or unexpected tensor",
+    "F0502": "tensor has the wrong dtype",
+    "F0503": "tensor has the wrong shape",
+    "F0504": "tensor is on the wrong device",
+    "F0505": "bound weight changed and was consumed",
+    "F0506": "not a tensor",
+    "F0507": "unknown option",
+    # F06xx: building and running
+    "F0601": "shared memory over the limit of the target",
+    "F0602": "unknown target",
+    "F0603": "kernel failed to compile",
+    "F0604": "the interpreter cannot run in this process",
+    "F0605": "registers spilled",
+    # F09xx: broken invariants inside fusedsl
+    "F0901": "invalid graph",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A half-open piece of the source text; lines and columns count from 1."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One mistake.
+
+    `where` names the place in words (a statement, an operand); `span` places it in text and
+    `pointer` (RFC 6901) in a JSON graph. `fix` says what to do; `suggestion` is the exact text
+    that would replace the span, where one is known.
+    """
+
+    code: str
+    message: str
+    expected: str | None = None
+    got: str | None = None
+    where: str | None = None
+    fix: str | None = None
+    span: Span | None = None
+    pointer: str | None = None
+    suggestion: str | None = None
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise ValueError(f"unregistered diagnostic code {self.code!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: every key always present, `null` where unknown."""
+        span = self.span
+        return {
+            "code": self.code,
+            "title": CODES[self.code],
+            "message": self.message,
+            "expected": self.expected,
+            "got": self.got,
+            "where": self.where,
+            "fix": self.fix,
+            "suggestion": self.suggestion,
+            "file": self.file,
+            "pointer": self.pointer,
+            "span": None
+            if span is None
+            else {
+                "line": span.line,
+                "column": span.column,
+                "end_line": span.end_line,
+                "end_column": span.end_column,
+            },
+        }
+
+    def render(self, source: str | None = None) -> str:
+        """Text for a person; with `source`, the offending line and a caret under it."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        place = _place(self)
+        if place:
+            lines.append(f"  --> {place}")
+        if source is not None and self.span is not None:
+            lines += _caret(source, self.span)
+        for label in ("where", "expected", "got", "fix"):
+            text = getattr(self, label)
+            if text:
+                lines.append(f"  {label + ':':<10}{text}")
+        return "\n".join(lines)
+
+
+def _place(item: Diagnostic) -> str:
+    parts: list[str] = []
+    if item.file:
+        parts.append(item.file)
+    if item.span:
+        parts.append(f"{item.span.line}:{item.span.column}")
+    elif item.pointer:
+        parts.append(item.pointer)
+    return ":".join(parts)
+
+
+def _caret(source: str, span: Span) -> list[str]:
+    lines = source.splitlines()
+    if not 1 <= span.line <= len(lines):
+        return []
+    text = lines[span.line - 1].replace("\t", " ")
+    end = span.end_column if span.end_line == span.line else len(text) + 1
+    width = max(1, end - span.column)
+    gutter = f"{span.line:>4} | "
+    return [f"{gutter}{text}", " " * (len(gutter) + span.column - 1) + "^" * width]
+
+
+class FusedslError(Exception):
+    """One or more diagnostics. `str()` renders them all, with carets where the text is known."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic, source: str | None = None):
+        items = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
+        if not items:
+            raise ValueError("FusedslError needs at least one diagnostic")
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(items)
+        self.source = source
+        super().__init__("\n\n".join(item.render(source) for item in items))
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes, in order of report."""
+        return tuple(item.code for item in self.diagnostics)
+
+
+@dataclass
+class Diagnostics:
+    """A bag that stages fill, so that independent mistakes come out together."""
+
+    file: str | None = None
+    items: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+    def add(self, item: Diagnostic) -> None:
+        """Record one diagnostic, once."""
+        if self.file and not item.file:
+            item = replace(item, file=self.file)
+        if item not in self.items:
+            self.items.append(item)
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self.items)
+
+    def raise_if_any(self, source: str | None = None) -> None:
+        """Raise `FusedslError` with everything collected, in source order."""
+        if not self.items:
+            return
+        ordered = sorted(
+            self.items,
+            key=lambda d: (d.span.line, d.span.column) if d.span else (1 << 30, 0),
+        )
+        raise FusedslError(ordered, source)
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name a mistyped one most likely meant, or None."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str], kind: str) -> str:
+    """A fix line: the nearest known name, or the whole (sorted) list."""
+    names = sorted(known)
+    match = closest(name, names)
+    if match:
+        return f"did you mean '{match}'?"
+    return f"{kind}: {', '.join(names)}" if names else f"there are no {kind} here"

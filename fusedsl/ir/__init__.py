@@ -1,0 +1,71 @@
+"""What a program is. Knows no concrete block.
+
+| module | holds |
+|---|---|
+| `types` | dtypes, symbolic dims, tensor types, layouts |
+| `laws` | what a block may declare about itself |
+| `block` | the block spec and the library |
+| `graph` | params, nodes, outputs: frozen, SSA |
+| `builder` | the one checked way to add nodes |
+| `printer` | canonical text |
+| `verify` | validity, before and after every stage |
+| `interpret` | the fp64 oracle and the eager chain |
+"""
+
+from fusedsl.ir.block import (
+    REQUIRED,
+    Attr,
+    AttrValue,
+    Block,
+    BlockLibrary,
+    Kind,
+    OperandSpec,
+    OperandType,
+    Reduction,
+    TypeProblem,
+)
+from fusedsl.ir.builder import Call, GraphBuilder, arrange_call, infer_types
+from fusedsl.ir.graph import Graph, Node, Operand, Param, Result
+from fusedsl.ir.interpret import (
+    as_tuple,
+    bind_dims,
+    call_reference,
+    evaluate,
+    evaluate_eager,
+    random_inputs,
+)
+from fusedsl.ir.laws import (
+    Contracts,
+    Elementwise,
+    HalvesOf,
+    HomogeneousIn,
+    Law,
+    LinearIn,
+    Positive,
+    Rowwise,
+    Scales,
+    Shifts,
+    StatisticOf,
+)
+from fusedsl.ir.printer import print_graph, print_node, print_operand, print_value
+from fusedsl.ir.types import (
+    ONE,
+    Dim,
+    DType,
+    Layout,
+    TensorType,
+    dtype_from_torch,
+    promote,
+    tensor,
+)
+from fusedsl.ir.verify import verify
+
+__all__ = [
+    "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary", "Call", "Contracts", "DType",
+    "Dim", "Elementwise", "Graph", "GraphBuilder", "HalvesOf", "HomogeneousIn", "Kind", "Law",
+    "Layout", "LinearIn", "Node", "Operand", "OperandSpec", "OperandType", "Param", "Positive",
+    "Reduction", "Result", "Rowwise", "Scales", "Shifts", "StatisticOf", "TensorType", "TypeProblem",
+    "arrange_call", "as_tuple", "bind_dims", "call_reference", "dtype_from_torch", "evaluate",
+    "evaluate_eager", "infer_types", "print_graph", "print_node", "print_operand", "print_value",
+    "promote", "random_inputs", "tensor", "verify",
+]  # fmt: skip

@@ -1,0 +1,102 @@
+"""Laws a block may declare about itself. Nothing holds by default.
+
+A rewrite rule asks for a law, never for a name, so a block that declares nothing is never moved.
+Every declared law is checked on random fp64 data for the block that claims it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LinearIn:
+    """f(a·x + b·z) = a·f(x) + b·f(z) in this operand, the others held fixed."""
+
+    operand: str
+
+
+@dataclass(frozen=True)
+class HomogeneousIn:
+    """f(c ⊙ x) = c^degree ⊙ f(x) for every row scale c > 0 in this operand."""
+
+    operand: str
+    degree: int
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """Row i of the result depends on row i of tile operands only."""
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Element (i, j) of the result depends on element (i, j) of the broadcast operands only."""
+
+
+@dataclass(frozen=True)
+class Positive:
+    """Every element of the result is > 0 (for finite operands)."""
+
+
+@dataclass(frozen=True)
+class Scales:
+    """f = operand ⊙ factor: where `factor` is a column vector this is a row scale."""
+
+    operand: str
+    factor: str
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """f = operand + sign · shift, elementwise."""
+
+    operand: str
+    shift: str
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Contracts:
+    """f = Σ_k operand[i, k] · weight[.., k, ..]: a projection along the last axis of `operand`.
+
+    `k_axis` and `n_axis` say where the weight holds the contracted axis and the output columns.
+    """
+
+    operand: str
+    weight: str
+    k_axis: int
+    n_axis: int
+
+
+@dataclass(frozen=True)
+class HalvesOf:
+    """f = one half of the operand's columns: `index` is an attribute, 0 or 1."""
+
+    operand: str
+
+
+@dataclass(frozen=True)
+class StatisticOf:
+    """f reduces each row of `operand`; `partial` and `merge` name the blocks that split it.
+
+    merge(partial(x)) = f(x), where partial reduces column ranges on their own.
+    """
+
+    operand: str
+    partial: str
+    merge: str
+
+
+Law = (
+    LinearIn
+    | HomogeneousIn
+    | Rowwise
+    | Elementwise
+    | Positive
+    | Scales
+    | Shifts
+    | Contracts
+    | HalvesOf
+    | StatisticOf
+)

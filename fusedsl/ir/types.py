@@ -1,0 +1,171 @@
+"""Tensor types: a dtype and a shape of integer or symbolic dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+
+class DType(str, Enum):
+    """The storage types of the language."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    @property
+    def bytes(self) -> int:
+        """Size of one element in bytes."""
+        return 4 if self is DType.FP32 else 2
+
+    @property
+    def torch(self) -> torch.dtype:
+        """The torch dtype."""
+        return _TORCH[self]
+
+    @property
+    def triton(self) -> str:
+        """The Triton dtype as it is written in emitted source."""
+        return _TRITON[self]
+
+    @property
+    def wide_range(self) -> bool:
+        """Whether the exponent range is fp32's (bf16, fp32); fp16 ends at 65,504."""
+        return self is not DType.FP16
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_TORCH = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
+_TRITON = {DType.BF16: "tl.bfloat16", DType.FP16: "tl.float16", DType.FP32: "tl.float32"}
+_FROM_TORCH = {value: key for key, value in _TORCH.items()}
+
+
+def dtype_from_torch(dtype: torch.dtype) -> DType | None:
+    """The language's dtype for a torch dtype, or None where the language has none."""
+    return _FROM_TORCH.get(dtype)
+
+
+def promote(*dtypes: DType) -> DType:
+    """torch's promotion between tensors: equal stays, any mixture is fp32."""
+    first = dtypes[0]
+    return first if all(d is first for d in dtypes) else DType.FP32
+
+
+@dataclass(frozen=True, order=True)
+class Dim:
+    """`factor * symbol`, or the integer `factor` where there is no symbol."""
+
+    factor: int
+    symbol: str | None = None
+
+    def __str__(self) -> str:
+        if self.symbol is None:
+            return str(self.factor)
+        return self.symbol if self.factor == 1 else f"{self.factor}*{self.symbol}"
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the value is known without a call."""
+        return self.symbol is None
+
+    def bind(self, env: Mapping[str, int]) -> int:
+        """The value under `env`. Raises KeyError for an unbound symbol."""
+        return self.factor if self.symbol is None else self.factor * env[self.symbol]
+
+    def halved(self) -> Dim | None:
+        """Half of it where that is exact, else None."""
+        return Dim(self.factor // 2, self.symbol) if self.factor % 2 == 0 else None
+
+    def doubled(self) -> Dim:
+        """Twice this dimension."""
+        return Dim(2 * self.factor, self.symbol)
+
+    @staticmethod
+    def parse(text: str | int) -> Dim:
+        """Read `4096`, `M` or `2*F`. Raises ValueError for anything else."""
+        if isinstance(text, int):
+            return Dim(text)
+        parts = [part.strip() for part in text.split("*")]
+        if len(parts) == 1 and parts[0].isdecimal():
+            return Dim(int(parts[0]))
+        if len(parts) == 1 and parts[0].isidentifier():
+            return Dim(1, parts[0])
+        if len(parts) == 2 and parts[0].isdecimal() and parts[1].isidentifier():
+            return Dim(int(parts[0]), parts[1])
+        raise ValueError(f"not a dimension: {text!r}")
+
+
+class Layout(Enum):
+    """How a value lies against a tile of rows and columns."""
+
+    SCALAR = "scalar"
+    ROW = "row vector"  # [N]: one value per column, shared by all rows
+    COLUMN = "column vector"  # [M, 1]: one value per row
+    TILE = "tile"  # [M, N]
+
+
+ONE = Dim(1)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """`bf16[M, 4096]`. Rank 1 is a row vector, `[M, 1]` a column vector, else a tile."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def layout(self) -> Layout:
+        """Scalar, row vector, column vector or tile."""
+        if self.rank == 1:
+            return Layout.SCALAR if self.shape[0] == ONE else Layout.ROW
+        return Layout.COLUMN if self.shape[-1] == ONE else Layout.TILE
+
+    @property
+    def rows(self) -> Dim:
+        """Rows of the tile (1 for a row vector)."""
+        return self.shape[0] if self.rank == 2 else ONE
+
+    @property
+    def cols(self) -> Dim:
+        """Columns of the tile."""
+        return self.shape[-1]
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Symbols in order of appearance."""
+        return tuple(d.symbol for d in self.shape if d.symbol is not None)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape in another dtype."""
+        return TensorType(dtype, self.shape)
+
+    def concrete(self, env: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape under `env`."""
+        return tuple(d.bind(env) for d in self.shape)
+
+    def nbytes(self, env: Mapping[str, int]) -> int:
+        """Size in bytes under `env`."""
+        total = self.dtype.bytes
+        for size in self.concrete(env):
+            total *= size
+        return total
+
+
+def tensor(dtype: DType | str, *shape: Dim | int | str) -> TensorType:
+    """Shorthand: `tensor("bf16", "M", 4096)`."""
+    dims = tuple(d if isinstance(d, Dim) else Dim.parse(d) for d in shape)
+    return TensorType(DType(dtype), dims)

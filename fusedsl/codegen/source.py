@@ -1,0 +1,51 @@
+"""What codegen hands to the run time: source text and each kernel's arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusedsl.fuse import KernelPlan
+
+
+@dataclass(frozen=True)
+class Arg:
+    """One argument of an emitted kernel, in order.
+
+    `role` is
+        "pointer": data pointer of the stored value `value`;
+        "stride": its row stride in elements;
+        "descriptor": a tensor descriptor on it with the block shape `block` (names of
+            configuration constants or integers); `view` reshapes it first: "" as stored,
+            "stacked_rows" [2F, K] → [2, F, K], "stacked_cols" [K, 2F] → [K, 2, F];
+        "rows": number of rows of the kernel's domain (run-time integer);
+        "dim": a compile-time integer: the dimension `value` bound at the call;
+        "tiles": a compile-time integer: the column tiles of the kernel that wrote `value`;
+        "tiles_padded": the same, rounded up to a power of two;
+        "tile_width": a compile-time integer: columns per tile (`TileConfig.piece_width`) of the
+            kernel that wrote `value`;
+        "config": a compile-time field of the tile configuration, by upper-case name.
+    """
+
+    name: str
+    role: str
+    value: str = ""
+    block: tuple[str | int, ...] = ()
+    view: str = ""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One emitted kernel: the function `name` in the program's file."""
+
+    name: str
+    plan: KernelPlan
+    args: tuple[Arg, ...]
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """An emitted file. `main_loop` is "tma" or "pointer"."""
+
+    text: str
+    main_loop: str
+    kernels: tuple[KernelSource, ...]

@@ -1,0 +1,89 @@
+"""Kernel plans: which nodes run in which kernel, what each kernel reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusedsl.ir import Dim, Graph, Kind, Node, TensorType
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """One kernel.
+
+    Fields:
+        name: unique in the program.
+        kind: Kind.GEMM, Kind.ROW_REDUCTION or Kind.POINTWISE.
+        rows, cols: the domain that is tiled. For a gated GEMM `cols` is half the projection.
+        anchor: the projection of a GEMM kernel.
+        paired: the projection's two halves are computed side by side in one dot.
+        steps: nodes in order, after the anchor; nodes recomputed in several kernels appear in each.
+        streamed: statistics of the anchor's operand, taken in the main loop as it streams by.
+        reads, writes: names of stored values; `reads` does not repeat a name.
+    """
+
+    name: str
+    kind: Kind
+    rows: Dim
+    cols: Dim
+    anchor: Node | None
+    paired: bool
+    steps: tuple[Node, ...]
+    streamed: tuple[Node, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node the kernel computes, anchor first."""
+        return (*((self.anchor,) if self.anchor else ()), *self.streamed, *self.steps)
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """Names of the blocks, in order."""
+        return tuple(node.block.name for node in self.nodes)
+
+    @cached_property
+    def computed(self) -> frozenset[str]:
+        """Names this kernel computes."""
+        return frozenset(r.name for node in self.nodes for r in node.results)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program as kernels: `bind` runs once per binding, `kernels` on every call, in order."""
+
+    graph: Graph
+    bind: tuple[Node, ...]
+    kernels: tuple[KernelPlan, ...]
+    decisions: tuple[str, ...] = ()
+
+    @cached_property
+    def stored(self) -> frozenset[str]:
+        """Every value that exists in memory at run time."""
+        params = {p.name for p in self.graph.params}
+        bound = {r.name for node in self.bind for r in node.results}
+        return frozenset(params | bound | {w for k in self.kernels for w in k.writes})
+
+    def kernel_bytes(self, kernel: KernelPlan, env: Mapping[str, int]) -> int:
+        """Bytes a kernel reads and writes in device memory, each stored value counted once."""
+        return sum(self.type_of(v).nbytes(env) for v in (*kernel.reads, *kernel.writes))
+
+    def type_of(self, value: str) -> TensorType:
+        """The type of a stored value."""
+        return self.graph.types[value]
+
+    def writer(self, value: str) -> KernelPlan | None:
+        """The kernel that writes a value, if one does."""
+        return next((k for k in self.kernels if value in k.writes), None)
+
+    def tile_symbols(self) -> Iterator[tuple[str, KernelPlan, Node]]:
+        """(symbol, kernel, node) for every per-tile statistic: the symbol is that kernel's number
+        of column tiles."""
+        for kernel in self.kernels:
+            for node in kernel.steps:
+                tiles = node.attr_map.get("tiles")
+                if isinstance(tiles, Dim) and tiles.symbol is not None:
+                    yield tiles.symbol, kernel, node

@@ -1,0 +1,5 @@
+"""Tile configurations: legality and the deterministic default."""
+
+from fusedsl.schedule.config import TileConfig
+
+__all__ = ["TileConfig"]

@@ -1,8 +1,9 @@
-"""Triton helpers shared by activations: tanh and sigmoid in a fast and a portable form.
+"""Triton helpers shared by activations: exp, tanh and sigmoid in a fast and a portable form.
 
-`FAST` selects the hardware's `tanh.approx.f32` (one special-function instruction, relative error
-about 2^-11: below bf16's and fp16's rounding, too coarse for fp32 outputs). It needs inline PTX,
-so it is off in the interpreter, on AMD, and for fp32 outputs.
+`FAST` selects the hardware's approximations: `tanh.approx.f32` (one special-function instruction,
+relative error about 2^-11: below bf16's and fp16's rounding, too coarse for fp32 outputs) and a
+bare `ex2.approx`. The former needs inline PTX, so it is off in the interpreter, on AMD, and for
+fp32 outputs. The portable forms are within a few units in the last place of fp32.
 """
 
 from __future__ import annotations
@@ -12,23 +13,54 @@ import triton.language as tl
 
 
 @triton.jit
+def fast_exp(x, FAST: tl.constexpr):
+    """exp(x) in fp32.
+
+    A GPU computes tl.exp(x) as 2^(x * log2 e); rounding that product costs abs(x) units in the
+    last place. The portable form takes n * ln 2 off x in two exact steps first (Cody and Waite;
+    the constants are FDLIBM's e_expf.c) and so stays within about 2.
+    """
+    if FAST:
+        return tl.exp(x)
+    else:
+        n = tl.floor(x * 1.4426950408889634 + 0.5)
+        n = tl.minimum(tl.maximum(n, -151.0), 129.0)
+        rest = (x - n * 0.69313812256) - n * 9.0580006145e-06
+        # 2^n overflows one step before the result does
+        return tl.exp(rest) * 2.0 * tl.exp2(n - 1.0)
+
+
+@triton.jit
 def fast_tanh(x, FAST: tl.constexpr):
-    """tanh(x) in fp32; the portable form is 2·sigmoid(2x) − 1 with x near 0 kept exact."""
+    """tanh(x) in fp32; the portable form is Cephes' tanhf: an odd polynomial, then exp."""
     if FAST:
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
     else:
-        # tanh(x) = x - x^3/3 + 2x^5/15 below 2^-5: 2*sigmoid - 1 cancels there
-        square = x * x
-        series = x * (1.0 - square * (0.3333333333333333 - square * 0.13333333333333333))
-        return tl.where(square < 0.0009765625, series, 2.0 * tl.sigmoid(2.0 * x) - 1.0)
+        z = x * x
+        series = -5.70498872745e-3 * z + 2.06390887954e-2
+        series = series * z - 5.37397155531e-2
+        series = series * z + 1.33314422036e-1
+        series = series * z - 3.33332819422e-1
+        size = 1.0 - 2.0 / (fast_exp(2.0 * tl.abs(x), False) + 1.0)
+        return tl.where(tl.abs(x) < 0.625, x + x * (series * z), tl.where(x < 0.0, -size, size))
 
 
 @triton.jit
 def fast_sigmoid(x, FAST: tl.constexpr):
-    """1 / (1 + exp(−x)) in fp32; the fast form is 0.5 + 0.5·tanh(x/2)."""
+    """1 / (1 + exp(-x)) in fp32; the fast form is 0.5 + 0.5 tanh(x / 2)."""
     if FAST:
         return 0.5 + 0.5 * fast_tanh(0.5 * x, FAST)
     else:
-        return tl.sigmoid(x)
+        return 1.0 / (1.0 + fast_exp(-x, FAST))
+
+
+@triton.jit
+def times_sigmoid(x, u, FAST: tl.constexpr):
+    """x * sigmoid(2 u) = 0.5 x (1 + tanh u) in fp32; the portable form does not cancel."""
+    if FAST:
+        half = 0.5 * x
+        return half + half * fast_tanh(u, FAST)
+    else:
+        return x / (1.0 + fast_exp(-2.0 * u, FAST))

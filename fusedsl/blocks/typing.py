@@ -18,6 +18,8 @@ def present(operands: Operands) -> dict[str, TensorType]:
 def elementwise(operands: Operands, attrs: Attrs) -> TensorType:
     """Broadcast and promote as torch does. Raises TypeProblem F0402 naming the dimension."""
     types = present(operands)
+    for name in types:
+        vector_or_tile(operands, name)
     rank = max(t.rank for t in types.values())
     shape: list[Dim] = []
     for axis in range(-rank, 0):
@@ -74,6 +76,21 @@ def tile(operands: Operands, name: str) -> TensorType:
     )
 
 
+def vector_or_tile(operands: Operands, name: str) -> TensorType:
+    """The operand as a vector or a tile. Raises TypeProblem F0403."""
+    value = operands[name]
+    if isinstance(value, TensorType) and value.rank in (1, 2):
+        return value
+    raise TypeProblem(
+        "F0403",
+        f"'{name}' must have one or two dimensions",
+        operand=name,
+        expected="[columns] or [rows, columns]",
+        got=str(value),
+        fix="flatten the leading dimensions first: x.view(-1, K)",
+    )
+
+
 def row_vector(operands: Operands, name: str, cols: Dim, of: str) -> TensorType | None:
     """An optional row vector as wide as `of`. Raises TypeProblem F0402."""
     value = operands[name]
@@ -104,3 +121,51 @@ def same_dtype(types: Mapping[str, TensorType]) -> None:
                 got=str(t.dtype),
                 fix=f"declare '{name}' as {a.dtype}, or insert cast(..., dtype={a.dtype})",
             )
+
+
+def halved_columns(operands: Operands, name: str) -> TensorType:
+    """One half of a stacked operand: `[M, 2*F]` gives `[M, F]`. Raises TypeProblem F0406."""
+    x = vector_or_tile(operands, name)
+    half = x.cols.halved()
+    if half is not None:
+        return TensorType(x.dtype, (*x.shape[:-1], half))
+    fix = f"give '{name}' an even number of columns"
+    if not x.cols.is_static:
+        fix = f"write the last dimension of '{name}' as {x.cols.doubled()} in the signature"
+    raise TypeProblem(
+        "F0406",
+        f"the columns of '{name}' cannot be halved: {x.cols}",
+        operand=name,
+        expected="an even number of columns, two halves side by side",
+        got=str(x),
+        fix=fix,
+    )
+
+
+def not_negative(attrs: Attrs, name: str) -> None:
+    """An attribute that may be zero but not less. Raises TypeProblem F0303."""
+    value = attrs[name]
+    assert isinstance(value, float)
+    if value >= 0.0:
+        return
+    raise TypeProblem(
+        "F0303",
+        f"attribute '{name}' must not be negative",
+        expected="a number >= 0",
+        got=f"{value:g}",
+        fix=f"write {name}= with a number >= 0",
+    )
+
+
+def needs_gain(operands: Operands, attrs: Attrs) -> None:
+    """`offset` is added to the gain, so it needs one. Raises TypeProblem F0303."""
+    if operands["gain"] is not None or attrs["offset"] == 0:
+        return
+    raise TypeProblem(
+        "F0303",
+        "attribute 'offset' is added to the gain, and there is none",
+        operand="gain",
+        expected="a gain, or offset=0",
+        got=f"offset={attrs['offset']} and no gain",
+        fix="pass the gain, or leave out offset=",
+    )

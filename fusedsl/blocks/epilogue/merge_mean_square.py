@@ -5,4 +5,4 @@ from __future__ import annotations
 from fusedsl.blocks.epilogue.statistics import merge_of
 from fusedsl.blocks.row_reduction import row_mean_square
 
-BLOCK = merge_of("merge_mean_square", row_mean_square.BLOCK.reduction, ("sums",), ("mean_square",))
+BLOCK = merge_of("merge_mean_square", row_mean_square.REDUCTION, ("sums",), ("mean_square",))

@@ -22,7 +22,6 @@ from fusedsl.ir import (
     Reduction,
     Rowwise,
     TensorType,
-    as_tuple,
 )
 
 #: Pieces the torch reference cuts a row into; any number gives the same statistic.
@@ -40,8 +39,8 @@ def partial_of(name: str, reduction: Reduction, results: tuple[str, ...]) -> Blo
 
     def reference(x: torch.Tensor, *, tiles: int | None = None) -> Any:
         pieces = [reduction.chunk_reference(piece) for piece in _pieces(x)]
-        states = tuple(torch.cat(state, dim=-1) for state in zip(*pieces, strict=True))
-        return states if len(states) > 1 else states[0]
+        states = [torch.cat(state, dim=-1) for state in zip(*pieces, strict=True)]
+        return tuple(states) if len(states) > 1 else states[0]
 
     return Block(
         name=name,
@@ -74,8 +73,7 @@ def merge_of(
         starts = range(0, max(width, 1), max(size, 1))
         counts = torch.tensor([min(size, width - s) for s in starts], dtype=states[0].dtype)
         merged = reduction.merge_reference(*states, counts.to(states[0].device), width)
-        parts = as_tuple(merged)
-        return parts if len(parts) > 1 else parts[0]
+        return merged
 
     return Block(
         name=name,

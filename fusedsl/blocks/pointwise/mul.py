@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import triton
 
+from fusedsl.blocks.pointwise.common import (
+    Cotangents,
+    Names,
+    NodeAttrs,
+    NodeOperands,
+    of_tensors,
+)
 from fusedsl.blocks.typing import elementwise
-from fusedsl.ir import Block, Elementwise, Kind, LinearIn, OperandSpec, Rowwise, Scales
+from fusedsl.ir import (
+    Block,
+    Elementwise,
+    GraphBuilder,
+    Kind,
+    LinearIn,
+    OperandSpec,
+    Rowwise,
+    Scales,
+)
 
 
 @triton.jit
 def mul(a, b):
+    """a * b, in fp32 registers."""
     return a * b
 
 
-def _vjp(b, operands, attrs, results, cotangents):
+def _vjp(
+    b: GraphBuilder, operands: NodeOperands, attrs: NodeAttrs, results: Names, cotangents: Names
+) -> Cotangents:
     (dy,) = cotangents
     x, y = operands["a"], operands["b"]
-    grads = {"a": b.call("mul", dy, y), "b": b.call("mul", dy, x)}
-    return {name: g for name, g in grads.items() if isinstance(operands[name], str)}
+    return of_tensors(
+        operands, {"a": lambda: b.call("mul", dy, y), "b": lambda: b.call("mul", dy, x)}
+    )
 
 
 BLOCK = Block(
     name="mul",
     kind=Kind.POINTWISE,
-    operands=(OperandSpec("a", scalar=True), OperandSpec("b", scalar=True)),
+    operands=(
+        OperandSpec("a", scalar=True, doc="tile, row or column vector, or number"),
+        OperandSpec("b", scalar=True, doc="tile, row or column vector, or number"),
+    ),
     infer=elementwise,
     reference=lambda a, b: a * b,
     laws=(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from fusedsl.blocks.typing import Attrs, Operands, tile
 from fusedsl.ir import ONE, DType, TensorType
 
@@ -17,8 +15,3 @@ def column(operands: Operands, attrs: Attrs) -> TensorType:
 def column_fp32(operands: Operands, attrs: Attrs) -> TensorType:
     """[M, K] → [M, 1] in fp32: statistics are never narrower."""
     return column(operands, attrs).with_dtype(DType.FP32)
-
-
-def widened(x: torch.Tensor) -> torch.Tensor:
-    """fp64 stays, everything narrower becomes fp32."""
-    return x if x.dtype == torch.float64 else x.float()

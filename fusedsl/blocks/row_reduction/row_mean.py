@@ -1,0 +1,61 @@
+"""Mean of each row, in the dtype of x, accumulated in fp32."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from fusedsl.blocks.expansion import widened
+from fusedsl.blocks.row_reduction.common import column
+from fusedsl.ir import Block, Kind, LinearIn, OperandSpec, Reduction, Rowwise, StatisticOf
+
+
+@triton.jit
+def mean_chunk(x, valid, count):
+    """Sum of each row of a piece."""
+    return tl.sum(x, axis=1)
+
+
+@triton.jit
+def mean_merge(count_a, sum_a, count_b, sum_b):
+    """Sum of two pieces together."""
+    return sum_a + sum_b
+
+
+@triton.jit
+def mean_merge_all(sums, counts):
+    """Sum of all pieces; padding holds zeros."""
+    return tl.sum(sums, axis=1)
+
+
+@triton.jit
+def mean_finish(total, WIDTH: tl.constexpr):
+    """Mean of a row of WIDTH columns."""
+    return total / WIDTH
+
+
+def _reference(x: torch.Tensor) -> torch.Tensor:
+    return widened(x).mean(dim=-1, keepdim=True)
+
+
+REDUCTION = Reduction(
+    identity=(0.0,),
+    chunk=mean_chunk,
+    merge=mean_merge,
+    merge_all=mean_merge_all,
+    finish=mean_finish,
+    chunk_reference=lambda x: (widened(x).sum(dim=-1, keepdim=True),),
+    merge_reference=lambda sums, counts, width: sums.sum(dim=-1, keepdim=True) / width,
+)
+
+BLOCK = Block(
+    name="row_mean",
+    kind=Kind.ROW_REDUCTION,
+    operands=(OperandSpec("x", doc="[M, K]"),),
+    infer=column,
+    reference=_reference,
+    laws=(Rowwise(), LinearIn("x"), StatisticOf("x", "partial_mean", "merge_mean")),
+    reduction=REDUCTION,
+    doc="mean of each row, [M, 1]",
+)

@@ -1,5 +1,18 @@
-"""Kernel plans to readable Triton source; holds no Triton text of its own."""
+"""Kernel plans to readable Triton source; holds no Triton text of its own.
 
+| module | does |
+|---|---|
+| `emit` | a program's file |
+| `kernels` | fills one skeleton from one kernel plan |
+| `body` | loads, calls and stores of a kernel's nodes |
+| `helpers` | copies the blocks' Triton functions |
+| `templates` | the jinja2 environment |
+| `names` | unique variable names |
+| `source` | what the run time receives |
+"""
+
+from fusedsl.codegen.emit import emit
+from fusedsl.codegen.kernels import is_resident
 from fusedsl.codegen.source import Arg, KernelSource, ProgramSource
 
-__all__ = ["Arg", "KernelSource", "ProgramSource"]
+__all__ = ["Arg", "KernelSource", "ProgramSource", "emit", "is_resident"]

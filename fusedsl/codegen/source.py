@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusedsl.fuse import KernelPlan
+from fusedsl.schedule import TileConfig
 
 
 @dataclass(frozen=True)
@@ -14,9 +15,10 @@ class Arg:
     `role` is
         "pointer": data pointer of the stored value `value`;
         "stride": its row stride in elements;
-        "descriptor": a tensor descriptor on it with the block shape `block` (names of
-            configuration constants or integers); `view` reshapes it first: "" as stored,
-            "stacked_rows" [2F, K] → [2, F, K], "stacked_cols" [K, 2F] → [K, 2, F];
+        "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
+            BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes
+            it first: "" as stored, "stacked_rows" [2F, K] → [2, F, K], "stacked_cols" [K, 2F] →
+            [K, 2, F];
         "rows": number of rows of the kernel's domain (run-time integer);
         "dim": a compile-time integer: the dimension `value` bound at the call;
         "tiles": a compile-time integer: the column tiles of the kernel that wrote `value`;
@@ -40,6 +42,17 @@ class KernelSource:
     name: str
     plan: KernelPlan
     args: tuple[Arg, ...]
+
+    def block_shape(self, arg: Arg, config: TileConfig) -> tuple[int, ...]:
+        """The block shape of a descriptor argument in elements."""
+        sizes = {
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "WIDTH": config.piece_width(self.plan.paired),
+            "HALF_N": config.block_n // 2,
+        }
+        return tuple(sizes[size] if isinstance(size, str) else size for size in arg.block)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,17 @@
-"""Graph to kernel plans, and the cost model that decides where fusing pays."""
+"""Graph to kernel plans, and the cost model that decides where fusing pays.
 
+| module | does |
+|---|---|
+| `placement` | which nodes run in which projection's kernel; the rest floats |
+| `rowgroups` | which floating values are stored, streamed or computed again; row kernels |
+| `assemble` | kernel plans in launch order |
+| `cost` | bytes through memory, launches counted as bytes |
+| `plan` | the result |
+"""
+
+from fusedsl.fuse.assemble import fuse
+from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.plan import KernelPlan, Plan
+from fusedsl.fuse.rowgroups import anchor_operands, is_reduction
 
-__all__ = ["KernelPlan", "Plan"]
+__all__ = ["CostModel", "KernelPlan", "Plan", "anchor_operands", "fuse", "is_reduction"]

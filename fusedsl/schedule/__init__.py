@@ -1,5 +1,28 @@
-"""Tile configurations: legality and the deterministic default."""
+"""Tile configurations: legality and the deterministic default.
+
+| module | does |
+|---|---|
+| `config` | the record of every compile-time number |
+| `target` | machines: architecture, shared memory, main loop |
+| `default` | the configuration without tuning |
+"""
 
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.default import (
+    RESIDENT_COLUMNS,
+    ROW_CLASSES,
+    choose,
+    power_of_two,
+    row_class,
+)
+from fusedsl.schedule.target import Target
 
-__all__ = ["TileConfig"]
+__all__ = [
+    "RESIDENT_COLUMNS",
+    "ROW_CLASSES",
+    "Target",
+    "TileConfig",
+    "choose",
+    "power_of_two",
+    "row_class",
+]

@@ -1,0 +1,321 @@
+"""Emitting the nodes of one kernel: loads, calls of block functions, stores.
+
+A `Body` knows what every value is called and how it lies (scalar, row, column, tile); skeletons
+decide in which scope its lines go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusedsl.codegen.helpers import function_name, functions_of, parameters
+from fusedsl.codegen.names import Namer
+from fusedsl.codegen.source import Arg
+from fusedsl.codegen.templates import fragment
+from fusedsl.fuse import KernelPlan, Plan, is_reduction
+from fusedsl.ir import Dim, DType, HalvesOf, Kind, Layout, Node, Operand, TensorType, print_value
+
+_ORDER = (Layout.SCALAR, Layout.ROW, Layout.COLUMN, Layout.TILE)
+
+
+@dataclass(frozen=True)
+class Var:
+    """A variable in fp32 registers and its layout."""
+
+    name: str
+    layout: Layout
+
+
+def joined(layouts: list[Layout]) -> Layout:
+    """Layout of an elementwise combination."""
+    kinds = set(layouts)
+    if Layout.TILE in kinds or {Layout.ROW, Layout.COLUMN} <= kinds:
+        return Layout.TILE
+    return max(kinds, key=_ORDER.index)
+
+
+@dataclass
+class Body:
+    """State of one kernel's emission. `descriptors`: tiles move through tensor descriptors."""
+
+    plan: Plan
+    kernel: KernelPlan
+    descriptors: bool
+    keep_roundings: bool
+    width: str
+    namer: Namer = field(init=False)
+    args: dict[str, Arg] = field(default_factory=dict[str, Arg])
+    values: dict[str, Var] = field(default_factory=dict[str, Var])
+    stored: dict[str, str] = field(default_factory=dict[str, str])
+    once: str = ""
+
+    def __post_init__(self) -> None:
+        functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
+        self.namer = Namer(frozenset(functions))
+
+    # arguments ---------------------------------------------------------------------------------
+    def arg(self, suffix: str, role: str, value: str, **fields: object) -> str:
+        """The name of an argument, declared at first use."""
+        key = f"{role}:{value}"
+        if key not in self.args:
+            name = self.namer.fresh(f"{value}{suffix}")
+            self.args[key] = Arg(name, role, value, **fields)  # type: ignore[arg-type]
+        return self.args[key].name
+
+    def pointer(self, value: str) -> str:
+        """The pointer argument of a stored value."""
+        return self.arg("_ptr", "pointer", value)
+
+    def stride(self, value: str) -> str:
+        """The row-stride argument of a stored value."""
+        return self.arg("_stride", "stride", value)
+
+    def tile_descriptor(self, value: str) -> str:
+        """The descriptor of a stored tile that the epilogue loads or stores."""
+        return self.arg("_desc", "descriptor", value, block=("BLOCK_M", "WIDTH"))
+
+    def dim(self, dim: Dim) -> str:
+        """A dimension as a compile-time number: a literal, or an argument bound at the call."""
+        if dim.symbol is None:
+            return str(dim.factor)
+        return self.arg("_DIM", "dim", str(dim))
+
+    # values ------------------------------------------------------------------------------------
+    def type_of(self, value: str) -> TensorType:
+        """The type of a value."""
+        return self.plan.graph.types[value]
+
+    def operand(self, operand: Operand, lines: list[str]) -> tuple[str, Layout]:
+        """Source text and layout of an operand, loaded if need be."""
+        if operand is None:
+            return "None", Layout.SCALAR
+        if isinstance(operand, float):
+            return print_value(operand), Layout.SCALAR
+        var = self.values.get(operand) or self.load(operand, lines)
+        return var.name, var.layout
+
+    def load(self, value: str, lines: list[str], half: tuple[str, Dim] | None = None) -> Var:
+        """Load a stored value. `half` = (name of the half, column offset)."""
+        kind = self.type_of(value)
+        offset = f" + {self.dim(half[1])}" if half else ""
+        name = self.namer.fresh(half[0] if half else value)
+        layout = kind.layout
+        if half and kind.cols == Dim(2):
+            layout = Layout.SCALAR if kind.rank == 1 else Layout.COLUMN
+        lines.append(self._load_line(value, name, layout, kind, offset))
+        var = Var(name, layout)
+        if half is None:
+            self.values[value] = var
+        return var
+
+    def load_columns(self, nodes: list[Node], lines: list[str]) -> None:
+        """Load the column vectors and scalars that `nodes` read, ahead of them."""
+        for name in dict.fromkeys(n for node in nodes for n in node.inputs):
+            known = name in self.values or name in self.kernel.computed
+            if not known and self.type_of(name).layout in (Layout.COLUMN, Layout.SCALAR):
+                self.load(name, lines)
+
+    def _load_line(
+        self, value: str, name: str, layout: Layout, kind: TensorType, offset: str
+    ) -> str:
+        if layout is Layout.TILE and self.descriptors:
+            return fragment("load_tile_tma", name, self.tile_descriptor(value), offset)
+        pointer = self.pointer(value)
+        if layout is Layout.TILE:
+            return fragment("load_tile", name, pointer, self.stride(value), offset)
+        if layout is Layout.ROW:
+            return fragment("load_row", name, pointer, offset)
+        if layout is Layout.COLUMN:
+            return fragment("load_column", name, f"{pointer}{offset}", self.stride(value))
+        return fragment("load_scalar", name, f"{pointer}{offset}")
+
+    def column_only(self, node: Node) -> bool:
+        """Whether a node needs nothing but column vectors and scalars."""
+        return all(self._is_column(name) for name in node.inputs) and not is_reduction(node)
+
+    def _is_column(self, name: str) -> bool:
+        if name in self.values:
+            return self.values[name].layout in (Layout.COLUMN, Layout.SCALAR)
+        node = self.plan.graph.producers.get(name)
+        if node is not None and "tiles" in node.attr_map and name not in self.kernel.computed:
+            return True
+        return name not in self.kernel.computed and self.type_of(name).layout in (
+            Layout.COLUMN,
+            Layout.SCALAR,
+        )
+
+    # nodes -------------------------------------------------------------------------------------
+    def emit(self, node: Node, lines: list[str]) -> None:
+        """Emit one node that is no reduction, and its stores."""
+        lines.append(f"# {node.block.name}: {node.origin or node.name}")
+        if node.block.has_law(HalvesOf):
+            self._half(node, lines)
+        elif "tiles" in node.attr_map:
+            self._partial(node, lines)
+        elif node.block.kind is Kind.EPILOGUE:
+            self._merge(node, lines)
+        else:
+            self._elementwise(node, lines)
+        for result in node.results:
+            if result.name in self.kernel.writes and "tiles" not in node.attr_map:
+                self.store(result.name, lines)
+
+    def _elementwise(self, node: Node, lines: list[str]) -> None:
+        texts: list[str] = []
+        layouts: list[Layout] = []
+        for operand in node.operands:
+            text, layout = self.operand(operand, lines)
+            texts.append(text)
+            layouts.append(layout)
+        name = self.namer.fresh(node.name)
+        function = node.block.triton
+        texts += self._attributes(node, function)
+        lines.append(fragment("call", [name], function_name(function), texts))
+        dtype = node.type.dtype
+        if self.keep_roundings and dtype is not DType.FP32:
+            lines.append(fragment("round", name, name, dtype.triton))
+        self.values[node.name] = Var(name, joined(layouts))
+
+    def _attributes(self, node: Node, function: object) -> list[str]:
+        known = {n.upper(): v for n, v in node.attrs}
+        texts: list[str] = []
+        for parameter in parameters(function)[len(node.operands) :]:
+            if parameter == "FAST":
+                texts.append("FAST=FAST")
+                continue
+            value = known[parameter]
+            text = repr(value) if isinstance(value, str) else _constant(value)
+            texts.append(f"{parameter}={text}")
+        return texts
+
+    def _half(self, node: Node, lines: list[str]) -> None:
+        source = node.operand(node.block.laws_of(HalvesOf)[0].operand)
+        assert isinstance(source, str)
+        index = int(node.attr("index"))  # type: ignore[arg-type]
+        anchor = self.kernel.anchor
+        if anchor is not None and source == anchor.name:
+            name = self.namer.fresh(node.name)
+            lines.append(fragment("alias", name, ("first", "second")[index]))
+            self.values[node.name] = Var(name, Layout.TILE)
+            return
+        offset = self.type_of(source).cols.halved()
+        assert offset is not None
+        half = (node.name, offset) if index else (node.name, Dim(0))
+        self.values[node.name] = self.load(source, lines, half)
+
+    # statistics --------------------------------------------------------------------------------
+    def rounded(self, value: str, lines: list[str]) -> str:
+        """A value as it is stored: statistics are of what the next reader will see."""
+        text, layout = self.operand(value, lines)
+        dtype = self.type_of(value).dtype
+        if layout is not Layout.TILE:
+            wide = self.namer.fresh(f"{value}_tile")
+            lines.append(fragment("broadcast", wide, text, self.width))
+            text = wide
+        if dtype is DType.FP32 or value not in self.kernel.computed:
+            return text
+        name = self.namer.fresh(f"{value}_stored")
+        lines.append(fragment("round", name, text, dtype.triton))
+        return name
+
+    def chunk(self, node: Node, value: str, count: str, lines: list[str]) -> list[str]:
+        """State of the columns at hand. Names of the state's variables, each [BLOCK_M]."""
+        assert node.block.reduction is not None
+        source = self.rounded(value, lines)
+        masked = source
+        if value in self.kernel.computed:
+            masked = self.namer.fresh(f"{value}_live")
+            lines.append(fragment("zero_dead", masked, source))
+        states = self.state_names(node)
+        arguments = [masked, "col_live[None, :]", count]
+        lines.append(fragment("call", states, function_name(node.block.reduction.chunk), arguments))
+        return states
+
+    def state_names(self, node: Node, suffix: str = "") -> list[str]:
+        """Fresh names for a reduction's state."""
+        assert node.block.reduction is not None
+        count = len(node.block.reduction.identity)
+        return [self.namer.fresh(f"{node.name}_state{i}{suffix}") for i in range(count)]
+
+    def finish(self, node: Node, states: list[str], width: str, lines: list[str]) -> None:
+        """Turn a final state into the statistic's columns, and store what is asked for."""
+        assert node.block.reduction is not None
+        names = [self.namer.fresh(r.name) for r in node.results]
+        function = function_name(node.block.reduction.finish)
+        lines.append(fragment("call", names, function, [*states, f"WIDTH={width}"]))
+        for name, result in zip(names, node.results, strict=True):
+            lines.append(fragment("as_column", name))
+            if self.keep_roundings and result.type.dtype is not DType.FP32:
+                lines.append(fragment("round", name, name, result.type.dtype.triton))
+            self.values[result.name] = Var(name, Layout.COLUMN)
+            if result.name in self.kernel.writes:
+                self.store(result.name, lines)
+
+    def _partial(self, node: Node, lines: list[str]) -> None:
+        (value,) = node.inputs
+        states = self.chunk(node, value, f"min({self.width}, N - col)", lines)
+        for state, result in zip(states, node.results, strict=True):
+            lines.append(fragment("store_piece", state, self.pointer(result.name), "piece"))
+
+    def _merge(self, node: Node, lines: list[str]) -> None:
+        reduction = node.block.reduction
+        assert reduction is not None
+        first = node.inputs[0]
+        tiles = self.arg("_TILES", "tiles", first)
+        padded = self.arg("_TILES_PADDED", "tiles_padded", first)
+        piece = self.arg("_TILE_WIDTH", "tile_width", first)
+        width = node.attr("width")
+        assert isinstance(width, Dim)
+        blocks: list[str] = []
+        for name, identity in zip(node.inputs, reduction.identity, strict=True):
+            blocks.append(self.namer.fresh(f"{name}_pieces"))
+            pointer = self.pointer(name)
+            lines.append(
+                fragment("load_pieces", blocks[-1], pointer, tiles, padded, _constant(identity))
+            )
+        counts = self.namer.fresh(f"{first}_counts")
+        lines.append(fragment("piece_counts", counts, padded, piece, self.dim(width)))
+        states = self.state_names(node)
+        merge_all = function_name(reduction.merge_all)
+        lines.append(fragment("call", states, merge_all, [*blocks, counts]))
+        self.finish(node, states, self.dim(width), lines)
+
+    # stores ------------------------------------------------------------------------------------
+    def store(self, value: str, lines: list[str]) -> None:
+        """Store a value in its storage dtype."""
+        var, kind = self.values[value], self.type_of(value)
+        dtype = kind.dtype.triton
+        if kind.layout is Layout.SCALAR:
+            lines.append(fragment("store_scalar", var.name, self.pointer(value), dtype))
+        elif kind.layout is Layout.ROW:
+            lines.append(fragment("store_row", var.name, self.pointer(value), dtype))
+        elif var.layout in (Layout.COLUMN, Layout.SCALAR) and kind.layout is Layout.COLUMN:
+            lines.append(
+                fragment(
+                    "store_column",
+                    var.name,
+                    self.pointer(value),
+                    self.stride(value),
+                    dtype,
+                    self.once,
+                )
+            )
+        else:
+            self._store_tile(value, var, dtype, lines)
+
+    def _store_tile(self, value: str, var: Var, dtype: str, lines: list[str]) -> None:
+        name = var.name
+        if var.layout is not Layout.TILE:
+            name = self.namer.fresh(f"{value}_tile")
+            lines.append(fragment("broadcast", name, var.name, self.width))
+        if self.descriptors and self.type_of(value).layout is Layout.TILE:
+            lines.append(fragment("store_tile_tma", name, self.tile_descriptor(value), dtype))
+        else:
+            pointer = self.pointer(value)
+            lines.append(fragment("store_tile", name, pointer, self.stride(value), dtype))
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    return print_value(value)  # type: ignore[arg-type]

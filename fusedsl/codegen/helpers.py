@@ -1,0 +1,62 @@
+"""The Triton functions of blocks, copied into the emitted file so that it stands alone."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from fusedsl.ir import Node
+
+
+def functions_of(node: Node) -> tuple[Any, ...]:
+    """The Triton functions a node calls."""
+    block = node.block
+    found = [block.triton] if block.triton is not None else []
+    if block.reduction is not None:
+        r = block.reduction
+        found += [r.chunk, r.merge, r.merge_all, r.finish]
+    return tuple(found)
+
+
+def function_name(function: Any) -> str:
+    """The name a jitted function is called by."""
+    return function.fn.__name__
+
+
+def parameters(function: Any) -> tuple[str, ...]:
+    """Parameter names of a jitted function."""
+    return tuple(inspect.signature(function.fn).parameters)
+
+
+def called_functions(text: str, functions: Iterable[Any]) -> tuple[Any, ...]:
+    """Those of `functions` that `text` calls, with what they call, callees first."""
+    ordered: list[Any] = []
+    for function in functions:
+        if f"{function_name(function)}(" in text:
+            _visit(function, ordered)
+    _check_unique(ordered)
+    return tuple(ordered)
+
+
+def _visit(function: Any, ordered: list[Any]) -> None:
+    if function in ordered:
+        return
+    for name in function.fn.__code__.co_names:
+        callee = function.fn.__globals__.get(name)
+        if hasattr(callee, "fn") and hasattr(callee.fn, "__code__"):
+            _visit(callee, ordered)
+    ordered.append(function)
+
+
+def _check_unique(functions: list[Any]) -> None:
+    names = [function_name(f) for f in functions]
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise AssertionError(f"two Triton functions share a name: {sorted(twice)}")
+
+
+def source_of(function: Any) -> str:
+    """Source text of a jitted function, decorator included."""
+    return textwrap.dedent(inspect.getsource(function.fn)).rstrip()

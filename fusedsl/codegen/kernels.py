@@ -1,0 +1,284 @@
+"""One function per skeleton: fill its slots from a kernel plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusedsl.codegen.body import Body, Var, _constant
+from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.source import Arg
+from fusedsl.codegen.templates import fragment, main_loop, render
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
+from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
+from fusedsl.schedule import RESIDENT_COLUMNS
+
+_CONFIG = ("BLOCK_M", "BLOCK_N")
+_GEMM_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "PRECISION")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Text and arguments of one kernel."""
+
+    text: str
+    args: tuple[Arg, ...]
+
+
+def emit_kernel(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: bool) -> Emitted:
+    """Emit one kernel plan. `tma`: projections move tiles through tensor descriptors."""
+    if kernel.kind is Kind.GEMM:
+        return _gemm(plan, kernel, tma, keep_roundings)
+    body = Body(plan, kernel, False, keep_roundings, "BLOCK_N")
+    if kernel.kind is Kind.POINTWISE:
+        return _pointwise(kernel, body)
+    if is_resident(kernel):
+        return _resident(kernel, body)
+    return _looped(kernel, body)
+
+
+def is_resident(kernel: KernelPlan) -> bool:
+    """Whether a row fits in registers as a whole."""
+    return kernel.cols.symbol is None and kernel.cols.factor <= RESIDENT_COLUMNS
+
+
+def _finish(
+    kernel: KernelPlan, emission: Body, template: str, config: tuple[str, ...], **slots: object
+):
+    args = [*emission.args.values(), Arg("M", "rows"), Arg("N", "dim", str(kernel.cols))]
+    if kernel.anchor is not None:
+        operand = anchor_operands(kernel.anchor)[0]
+        args.append(Arg("K", "dim", str(plan_cols(emission, operand))))
+    args += [Arg(name, "config") for name in config]
+    text = str(slots)
+    if "FAST=FAST" in text:
+        args.append(Arg("FAST", "config"))
+    compile_time = {"dim", "tiles", "tiles_padded", "tile_width", "config"}
+    params = [f"{a.name}: tl.constexpr" if a.role in compile_time else a.name for a in args]
+    doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
+    rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **slots)
+    return Emitted(rendered, tuple(args))
+
+
+def plan_cols(body: Body, value: str) -> Dim:
+    """Columns of a value."""
+    return body.type_of(value).cols
+
+
+# pointwise and rows ----------------------------------------------------------------------------
+def _pointwise(kernel: KernelPlan, body: Body) -> Emitted:
+    lines: list[str] = []
+    for node in kernel.steps:
+        body.emit(node, lines)
+    return _finish(kernel, body, "pointwise/pointwise.py.jinja", _CONFIG, body=lines)
+
+
+def _resident(kernel: KernelPlan, body: Body) -> Emitted:
+    lines: list[str] = []
+    for node in kernel.steps:
+        if not is_reduction(node):
+            body.emit(node, lines)
+            continue
+        lines.append(f"# {node.block.name}: {node.origin or node.name}")
+        states = body.chunk(node, node.inputs[0], "N", lines)
+        body.finish(node, states, "N", lines)
+    return _finish(kernel, body, "row_reduction/resident.py.jinja", _CONFIG, body=lines)
+
+
+def _looped(kernel: KernelPlan, body: Body) -> Emitted:
+    """One pass over the row per level of dependent statistics, and one that stores tiles."""
+    passes: list[dict[str, list[str]]] = []
+    opening: list[str] = []
+    remaining = list(kernel.steps)
+    remaining = _emit_columns(body, remaining, opening)
+    while any(is_reduction(n) for n in remaining):
+        ready = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
+        passes.append(_statistics_pass(body, kernel, ready))
+        remaining = [n for n in remaining if n not in ready]
+        remaining = _emit_columns(body, remaining, passes[-1]["after"])
+    inside: list[str] = []
+    body.values = {k: v for k, v in body.values.items() if v.layout is Layout.COLUMN}
+    for node in remaining:
+        body.emit(node, inside)
+    passes.append({"before": [], "inside": inside, "after": []})
+    passes[0]["before"] = opening + passes[0]["before"]
+    return _finish(kernel, body, "row_reduction/looped.py.jinja", _CONFIG, passes=passes)
+
+
+def _emit_columns(body: Body, nodes: list[Node], lines: list[str]) -> list[Node]:
+    """Emit nodes that need columns alone; the rest is returned."""
+    rest: list[Node] = []
+    for node in nodes:
+        if body.column_only(node):
+            body.emit(node, lines)
+        else:
+            rest.append(node)
+    return rest
+
+
+def _depends_on_none(node: Node, nodes: list[Node]) -> bool:
+    """Whether no other pending statistic is needed first."""
+    pending = {r.name: n for n in nodes for r in n.results}
+    queue = list(node.inputs)
+    while queue:
+        before = pending.get(queue.pop())
+        if before is None:
+            continue
+        if is_reduction(before):
+            return False
+        queue += before.inputs
+    return True
+
+
+def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+    before: list[str] = []
+    inside: list[str] = []
+    after: list[str] = []
+    outer = {k: v for k, v in body.values.items() if v.layout is Layout.COLUMN}
+    body.values = dict(outer)
+    writes = kernel.writes
+    for node in ready:
+        _recompute(body, kernel, node.inputs[0], inside)
+        assert node.block.reduction is not None
+        running = body.state_names(node, "_all")
+        for name, identity in zip(running, node.block.reduction.identity, strict=True):
+            before.append(fragment("state", name, _constant(identity)))
+        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        states = body.chunk(node, node.inputs[0], "min(BLOCK_N, N - start)", inside)
+        merge = function_name(node.block.reduction.merge)
+        arguments = ["start", *running, "min(BLOCK_N, N - start)", *states]
+        inside.append(fragment("call", running, merge, arguments))
+        after.append(f"# {node.block.name}: {node.origin or node.name}")
+        made = body.values
+        body.values = dict(outer)
+        body.finish(node, running, "N", after)
+        outer = body.values
+        body.values = {**made, **outer}
+    body.values = dict(outer)
+    assert writes == kernel.writes
+    return {"before": before, "inside": inside, "after": after}
+
+
+def _recompute(body: Body, kernel: KernelPlan, value: str, lines: list[str]) -> None:
+    """Emit, in this pass, the nodes that `value` needs; nothing is stored here."""
+    producers = {r.name: n for n in kernel.steps for r in n.results}
+    order: list[Node] = []
+
+    def visit(name: str) -> None:
+        node = producers.get(name)
+        if name in body.values or node is None or node in order:
+            return
+        for operand in node.inputs:
+            visit(operand)
+        order.append(node)
+
+    visit(value)
+    kept, body.kernel = body.kernel, _without_writes(kernel)
+    for node in order:
+        body.emit(node, lines)
+    body.kernel = kept
+
+
+def _without_writes(kernel: KernelPlan) -> KernelPlan:
+    from dataclasses import replace
+
+    return replace(kernel, writes=())
+
+
+# projections -----------------------------------------------------------------------------------
+def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, keep_roundings: bool) -> Emitted:
+    body = Body(plan, kernel, tma, keep_roundings, "WIDTH")
+    body.once = "(tile_n == 0)"
+    anchor = kernel.anchor
+    assert anchor is not None
+    slots = _operands(body, kernel, tma)
+    stream_init, stream_step, columns = _streamed(body, kernel)
+    side: list[str] = []
+    _start_side(body, kernel, side)
+    rest = []
+    for node in kernel.steps:
+        if body.column_only(node):
+            body.emit(node, columns)
+        else:
+            rest.append(node)
+    body.load_columns(rest, columns)
+    for node in rest:
+        body.emit(node, side)
+    return _finish(
+        kernel,
+        body,
+        "gemm/gemm.py.jinja",
+        _GEMM_CONFIG,
+        K="K",
+        tma=tma,
+        paired=kernel.paired,
+        tile_n="(BLOCK_N // 2)" if kernel.paired else "BLOCK_N",
+        stream_init=stream_init,
+        stream_step=stream_step,
+        column_lines=columns,
+        side_lines=side,
+        **slots,
+    )
+
+
+def _operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
+    anchor = kernel.anchor
+    assert anchor is not None
+    x, w = anchor_operands(anchor)
+    k_last = anchor.block.laws_of(Contracts)[0].k_axis == 1
+    paired = kernel.paired
+    if not tma:
+        body.args["a_ptr"] = Arg("a_ptr", "pointer", x)
+        body.args["a_stride"] = Arg("a_stride", "stride", x)
+        body.args["b_ptr"] = Arg("b_ptr", "pointer", w)
+        body.args["b_stride"] = Arg("b_stride", "stride", w)
+        tile_n = "(BLOCK_N // 2)" if paired else "BLOCK_N"
+        setup = main_loop("pointer_setup", paired, k_last, "N", tile_n)
+        return {"pointer_setup": setup, "main_loop": main_loop("pointer", k_last, "K")}
+    body.args["a_desc"] = Arg("a_desc", "descriptor", x, ("BLOCK_M", "BLOCK_K"))
+    if paired:
+        block = (2, "HALF_N", "BLOCK_K") if k_last else ("BLOCK_K", 2, "HALF_N")
+        view = "stacked_rows" if k_last else "stacked_cols"
+    else:
+        block = ("BLOCK_N", "BLOCK_K") if k_last else ("BLOCK_K", "BLOCK_N")
+        view = ""
+    body.args["b_desc"] = Arg("b_desc", "descriptor", w, block, view)
+    return {"pointer_setup": "", "main_loop": main_loop("tma", paired, k_last)}
+
+
+def _start_side(body: Body, kernel: KernelPlan, side: list[str]) -> None:
+    anchor = kernel.anchor
+    assert anchor is not None
+    if kernel.paired:
+        return
+    name = body.namer.fresh(anchor.name)
+    side.append(f"# {anchor.block.name}: {anchor.origin or anchor.name}")
+    side.append(fragment("alias", name, "part"))
+    body.values[anchor.name] = Var(name, Layout.TILE)
+    if anchor.name in kernel.writes:
+        body.store(anchor.name, side)
+
+
+def _streamed(body: Body, kernel: KernelPlan) -> tuple[list[str], list[str], list[str]]:
+    """Statistics of the streamed operand: before, inside and after the main loop."""
+    init: list[str] = []
+    step: list[str] = []
+    columns: list[str] = []
+    if not kernel.streamed:
+        return init, step, columns
+    tile, live = body.namer.fresh("a_wide"), body.namer.fresh("a_valid")
+    step += fragment("chunk_tile", tile, "a", live, "step * BLOCK_K", "K").split("\n")
+    count = "min(BLOCK_K, K - step * BLOCK_K)"
+    for node in kernel.streamed:
+        reduction = node.block.reduction
+        assert reduction is not None
+        running = body.state_names(node, "_all")
+        for name, identity in zip(running, reduction.identity, strict=True):
+            init.append(fragment("state", name, _constant(identity)))
+        states = body.state_names(node)
+        step.append(f"# {node.block.name}: {node.origin or node.name}")
+        step.append(fragment("call", states, function_name(reduction.chunk), [tile, live, count]))
+        arguments = ["step * BLOCK_K", *running, count, *states]
+        step.append(fragment("call", running, function_name(reduction.merge), arguments))
+        columns.append(f"# {node.block.name}: {node.origin or node.name}")
+        body.finish(node, running, "K", columns)
+    return init, step, columns

@@ -1,0 +1,42 @@
+"""Variable names of emitted kernels: the program's own names, made unique."""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+#: Names the skeletons use themselves.
+SKELETON = frozenset(
+    [
+        "M", "N", "K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "FAST", "PRECISION",
+        "WIDTH", "tl", "triton", "tile", "tiles_m", "tiles_n", "group", "group_rows", "within",
+        "tile_m", "tile_n", "row0", "col0", "acc", "a", "b", "step", "rows", "rows64", "row_live",
+        "first", "second", "left", "right", "col", "piece", "cols", "col_live", "side", "part",
+        "start", "min", "max", "range", "lane", "a_rows", "a_live", "b_cols", "b_live", "a_ptrs",
+        "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
+    ]
+)  # fmt: skip
+
+
+class Namer:
+    """Gives each key one name that nothing else in the kernel has."""
+
+    def __init__(self, taken: frozenset[str] = frozenset()):
+        self._taken = set(SKELETON) | set(taken)
+        self._names: dict[str, str] = {}
+
+    def name(self, key: str, stem: str | None = None) -> str:
+        """The name of `key`, made from `stem` (or the key) at first use."""
+        if key not in self._names:
+            self._names[key] = self.fresh(stem or key)
+        return self._names[key]
+
+    def fresh(self, stem: str) -> str:
+        """A new name that starts with `stem`."""
+        base = re.sub(r"\W", "_", stem)
+        candidate, index = base, 1
+        while candidate in self._taken or keyword.iskeyword(candidate):
+            index += 1
+            candidate = f"{base}_{index}"
+        self._taken.add(candidate)
+        return candidate

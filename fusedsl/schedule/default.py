@@ -1,0 +1,152 @@
+"""The deterministic default configuration of every kind of kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.ir import Dim, DType, Kind, Layout
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.target import Target
+
+#: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
+ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
+
+#: Widest row kept in registers, in elements (the resident row skeleton).
+RESIDENT_COLUMNS = 16384
+
+
+def row_class(rows: int) -> int:
+    """The class of a number of rows: the upper end that stands for it in every choice."""
+    return next((top for top in ROW_CLASSES if rows <= top), ROW_CLASSES[-1])
+
+
+def choose(
+    plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target, main_loop: str
+) -> TileConfig:
+    """The default configuration of a kernel. Depends on its rows through `row_class` alone."""
+    rows = row_class(kernel.rows.bind(env))
+    cols = max(1, kernel.cols.bind(env))
+    fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
+    if kernel.kind is Kind.GEMM:
+        return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
+    if kernel.kind is Kind.ROW_REDUCTION:
+        return replace(_rows(rows, cols, kernel.cols, target), fast=fast)
+    return replace(_pointwise(rows, cols, target), fast=fast)
+
+
+def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
+    """Whether every tile written is 16 bits wide: approximate functions then do not show."""
+    tiles = [plan.type_of(v) for v in kernel.writes]
+    return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
+
+
+def power_of_two(value: int) -> int:
+    """The smallest power of two that is at least `value`."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+# projections -----------------------------------------------------------------------------------
+#: (block_m, block_n, block_k, warps, stages, relative speed of the inner loop)
+_HOPPER_16BIT = (
+    (128, 256, 64, 8, 3, 1.00),
+    (128, 128, 64, 8, 4, 0.84),
+    (64, 256, 64, 4, 4, 0.80),
+    (64, 128, 64, 4, 4, 0.65),
+    (64, 64, 64, 4, 4, 0.45),
+)
+_AMPERE_16BIT = (
+    (128, 128, 32, 8, 3, 1.00),
+    (128, 64, 32, 4, 3, 0.85),
+    (64, 64, 32, 4, 4, 0.65),
+)
+_CDNA_16BIT = ((128, 128, 32, 4, 2, 1.00), (64, 64, 32, 4, 2, 0.6))
+_FP32 = ((64, 64, 32, 4, 2, 1.00), (32, 64, 32, 4, 2, 0.7))
+
+
+def _gemm(
+    plan: Plan,
+    kernel: KernelPlan,
+    rows: int,
+    cols: int,
+    env: Mapping[str, int],
+    target: Target,
+    main_loop: str,
+) -> TileConfig:
+    assert kernel.anchor is not None
+    operand = plan.type_of(anchor_operands(kernel.anchor)[0])
+    depth = max(1, operand.cols.bind(env))
+    exact = operand.dtype is DType.FP32
+    if target.backend == "interpreter":
+        config = _interpreted_gemm(rows, cols, depth, kernel.paired)
+    else:
+        table = _FP32 if exact else _table(target, main_loop)
+        config = _best(table, rows, cols, kernel.paired, target)
+        config = _short(config, rows, depth, exact)
+    sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
+    programs = target.sms if main_loop == "tma" and target.backend != "interpreter" else 0
+    precision = "exact" if exact else "ieee"
+    return replace(config, sides=sides, programs=programs, precision=precision)
+
+
+def _table(target: Target, main_loop: str) -> tuple[tuple[int, int, int, int, int, float], ...]:
+    if target.backend == "hip":
+        return _CDNA_16BIT
+    roomy = target.shared_limit >= 200_000
+    return _HOPPER_16BIT if main_loop == "tma" and roomy else _AMPERE_16BIT
+
+
+def _best(
+    table: tuple[tuple[int, int, int, int, int, float], ...],
+    rows: int,
+    cols: int,
+    paired: bool,
+    target: Target,
+) -> TileConfig:
+    """The entry with the least time: waves of tiles, times the work of a tile, over its speed."""
+
+    def time(entry: tuple[int, int, int, int, int, float]) -> float:
+        block_m, block_n, _, _, _, speed = entry
+        width = block_n // 2 if paired else block_n
+        tiles = -(-rows // block_m) * -(-cols // width)
+        return -(-tiles // target.sms) * block_m * block_n / speed
+
+    block_m, block_n, block_k, warps, stages, _ = min(table, key=time)
+    return TileConfig(block_m, block_n, block_k, warps=warps, stages=stages)
+
+
+def _short(config: TileConfig, rows: int, depth: int, exact: bool) -> TileConfig:
+    """Few rows need no tall tile; a short K no long step."""
+    block_m = min(config.block_m, max(16, power_of_two(rows)))
+    block_k = min(config.block_k, max(16, power_of_two(depth)))
+    warps = 4 if block_m * config.block_n <= 64 * 128 else config.warps
+    return replace(config, block_m=block_m, block_k=block_k, warps=warps)
+
+
+def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool) -> TileConfig:
+    width = min(256 if paired else 128, max(16, power_of_two(cols)))
+    return TileConfig(
+        block_m=min(128, max(16, power_of_two(rows))),
+        block_n=2 * width if paired else width,
+        block_k=min(128, max(16, power_of_two(depth))),
+    )
+
+
+# rows and elements -----------------------------------------------------------------------------
+def _rows(rows: int, cols: int, dim: Dim, target: Target) -> TileConfig:
+    resident = dim.symbol is None and dim.factor <= RESIDENT_COLUMNS
+    block_n = power_of_two(cols) if resident else min(4096, power_of_two(cols))
+    if target.backend == "interpreter":
+        return TileConfig(min(128, power_of_two(rows)), block_n)
+    block_m = max(1, min(32, 4096 // block_n, power_of_two(rows)))
+    warps = max(1, min(16, block_m * block_n // 1024))
+    return TileConfig(block_m, block_n, warps=power_of_two(warps))
+
+
+def _pointwise(rows: int, cols: int, target: Target) -> TileConfig:
+    block_n = min(1024, power_of_two(cols))
+    if target.backend == "interpreter":
+        return TileConfig(min(128, power_of_two(rows)), block_n)
+    block_m = max(1, min(4096 // block_n, power_of_two(rows)))
+    return TileConfig(block_m, block_n, warps=4)

@@ -70,6 +70,17 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a mistake is: a span of the text, a pointer into a JSON graph, or neither."""
+
+    span: Span | None = None
+    pointer: str | None = None
+
+
+NOWHERE = Place()
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """One mistake.
 
@@ -92,6 +103,10 @@ class Diagnostic:
     def __post_init__(self) -> None:
         if self.code not in CODES:
             raise ValueError(f"unregistered diagnostic code {self.code!r}")
+
+    def at(self, place: Place) -> Diagnostic:
+        """The same mistake, placed; what `place` does not know stays as it is."""
+        return replace(self, span=place.span or self.span, pointer=place.pointer or self.pointer)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: every key always present, `null` where unknown."""
@@ -119,12 +134,15 @@ class Diagnostic:
 
     def render(self, source: str | None = None) -> str:
         """Text for a person; with `source`, the offending line and a caret under it."""
+        return self._render(None if source is None else source.split("\n"))
+
+    def _render(self, source_lines: list[str] | None) -> str:
         lines = [f"error[{self.code}]: {self.message}"]
         place = _place(self)
         if place:
             lines.append(f"  --> {place}")
-        if source is not None and self.span is not None:
-            lines += _caret(source, self.span)
+        if source_lines is not None and self.span is not None:
+            lines += _caret(source_lines, self.span)
         for label in ("where", "expected", "got", "fix"):
             text = getattr(self, label)
             if text:
@@ -143,27 +161,43 @@ def _place(item: Diagnostic) -> str:
     return ":".join(parts)
 
 
-def _caret(source: str, span: Span) -> list[str]:
-    lines = source.splitlines()
+#: Characters of a source line that are shown, at most.
+_SHOWN = 120
+
+
+def _caret(lines: list[str], span: Span) -> list[str]:
     if not 1 <= span.line <= len(lines):
         return []
-    text = lines[span.line - 1].replace("\t", " ")
+    text = lines[span.line - 1]
     end = span.end_column if span.end_line == span.line else len(text) + 1
-    width = max(1, end - span.column)
+    start = max(0, span.column - 1 - _SHOWN // 2) if len(text) > _SHOWN else 0
+    shown = "".join(c if c.isprintable() else " " for c in text[start : start + _SHOWN])
+    column = span.column - 1 - start
+    width = max(1, min(end - span.column, len(shown) - column))
     gutter = f"{span.line:>4} | "
-    return [f"{gutter}{text}", " " * (len(gutter) + span.column - 1) + "^" * width]
+    return [f"{gutter}{shown}".rstrip(), " " * (len(gutter) + column) + "^" * width]
 
 
 class FusedslError(Exception):
     """One or more diagnostics. `str()` renders them all, with carets where the text is known."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic, source: str | None = None):
+    def __init__(
+        self,
+        diagnostics: Iterable[Diagnostic] | Diagnostic,
+        source: str | None = None,
+        truncated: bool = False,
+    ):
         items = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
         if not items:
             raise ValueError("FusedslError needs at least one diagnostic")
         self.diagnostics: tuple[Diagnostic, ...] = tuple(items)
         self.source = source
-        super().__init__("\n\n".join(item.render(source) for item in items))
+        self.truncated = truncated
+        lines = None if source is None else source.split("\n")
+        parts = [item._render(lines) for item in items]  # pyright: ignore[reportPrivateUsage]
+        if truncated:
+            parts.append(f"stopped after {len(items)} mistakes")
+        super().__init__("\n\n".join(parts))
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -171,19 +205,28 @@ class FusedslError(Exception):
         return tuple(item.code for item in self.diagnostics)
 
 
+#: A bag takes this many mistakes; a stage that finds it full stops looking.
+LIMIT = 100
+
+
 @dataclass
 class Diagnostics:
     """A bag that stages fill, so that independent mistakes come out together."""
 
     file: str | None = None
-    items: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    items: dict[Diagnostic, None] = field(default_factory=dict[Diagnostic, None])
 
     def add(self, item: Diagnostic) -> None:
-        """Record one diagnostic, once."""
+        """Record one diagnostic, once; nothing beyond `LIMIT`."""
         if self.file and not item.file:
             item = replace(item, file=self.file)
-        if item not in self.items:
-            self.items.append(item)
+        if not self.full:
+            self.items[item] = None
+
+    @property
+    def full(self) -> bool:
+        """Whether `LIMIT` mistakes were found."""
+        return len(self.items) >= LIMIT
 
     def __bool__(self) -> bool:
         return bool(self.items)
@@ -199,13 +242,22 @@ class Diagnostics:
             self.items,
             key=lambda d: (d.span.line, d.span.column) if d.span else (1 << 30, 0),
         )
-        raise FusedslError(ordered, source)
+        raise FusedslError(ordered, source, truncated=self.full)
+
+
+#: Names compared with a mistyped one, and names listed, at most.
+_COMPARED, _LISTED = 1000, 40
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name a mistyped one most likely meant, or None."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    plain = name.lower().replace("_", "")
+    alike: dict[str, str] = {}
+    for other in known:
+        if abs(len(other) - len(name)) <= 2 + len(name) // 2 and len(alike) < _COMPARED:
+            alike.setdefault(other.lower().replace("_", ""), other)
+    matches = difflib.get_close_matches(plain, alike, n=1, cutoff=0.6)
+    return alike[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str], kind: str) -> str:
@@ -214,4 +266,7 @@ def did_you_mean(name: str, known: Iterable[str], kind: str) -> str:
     match = closest(name, names)
     if match:
         return f"did you mean '{match}'?"
-    return f"{kind}: {', '.join(names)}" if names else f"there are no {kind} here"
+    if not names:
+        return f"there are no {kind} here"
+    more = ", ..." if len(names) > _LISTED else ""
+    return f"{kind}: {', '.join(names[:_LISTED])}{more}"

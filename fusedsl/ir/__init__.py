@@ -24,7 +24,7 @@ from fusedsl.ir.block import (
     Reduction,
     TypeProblem,
 )
-from fusedsl.ir.builder import Call, GraphBuilder, arrange_call, infer_types
+from fusedsl.ir.builder import Call, GraphBuilder, Places, arrange_call, infer_types
 from fusedsl.ir.graph import Graph, Node, Operand, Param, Result
 from fusedsl.ir.interpret import (
     as_tuple,
@@ -49,6 +49,8 @@ from fusedsl.ir.laws import (
 )
 from fusedsl.ir.printer import print_graph, print_node, print_operand, print_value
 from fusedsl.ir.types import (
+    MAX_DIM,
+    NAME,
     ONE,
     Dim,
     DType,
@@ -61,11 +63,12 @@ from fusedsl.ir.types import (
 from fusedsl.ir.verify import verify
 
 __all__ = [
-    "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary", "Call", "Contracts", "DType",
-    "Dim", "Elementwise", "Graph", "GraphBuilder", "HalvesOf", "HomogeneousIn", "Kind", "Law",
-    "Layout", "LinearIn", "Node", "Operand", "OperandSpec", "OperandType", "Param", "Positive",
-    "Reduction", "Result", "Rowwise", "Scales", "Shifts", "StatisticOf", "TensorType", "TypeProblem",
-    "arrange_call", "as_tuple", "bind_dims", "call_reference", "dtype_from_torch", "evaluate",
-    "evaluate_eager", "infer_types", "print_graph", "print_node", "print_operand", "print_value",
-    "promote", "random_inputs", "tensor", "verify",
+    "MAX_DIM", "NAME", "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary", "Call",
+    "Contracts", "DType", "Dim", "Elementwise", "Graph", "GraphBuilder", "HalvesOf",
+    "HomogeneousIn", "Kind", "Law", "Layout", "LinearIn", "Node", "Operand", "OperandSpec",
+    "OperandType", "Param", "Places", "Positive", "Reduction", "Result", "Rowwise", "Scales",
+    "Shifts", "StatisticOf", "TensorType", "TypeProblem", "arrange_call", "as_tuple", "bind_dims",
+    "call_reference", "dtype_from_torch", "evaluate", "evaluate_eager", "infer_types",
+    "print_graph", "print_node", "print_operand", "print_value", "promote", "random_inputs",
+    "tensor", "verify",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusedsl.diagnostics import did_you_mean
 from fusedsl.ir.laws import Law
-from fusedsl.ir.types import Dim, TensorType
+from fusedsl.ir.types import NAME, Dim, TensorType, is_fp32_range
 
 if TYPE_CHECKING:
     from fusedsl.ir.builder import GraphBuilder
@@ -94,6 +94,29 @@ class Attr:
         }[self.kind]
         return f"{text} > {self.minimum:g}" if self.minimum is not None else text
 
+    def __post_init__(self) -> None:
+        if self.required:
+            return
+        default = _COERCE[self.kind](self.default)
+        if default is None:
+            raise ValueError(f"attribute {self.name!r}: {self.default!r} is not a {self.kind}")
+        object.__setattr__(self, "default", default)
+
+    def is_out_of_range(self, value: object) -> bool:
+        """Whether a refused value is of the right kind, only too large or too small."""
+        if isinstance(value, bool):
+            return False
+        if self.kind == "dim" and isinstance(value, int | str):
+            try:
+                return not Dim.parse(value).in_range
+            except ValueError:
+                return False
+        if self.kind == "int" and isinstance(value, int):
+            return abs(value) >= 1 << 63
+        if isinstance(value, int) and self.kind == "float":
+            return _float(value) is None
+        return isinstance(value, float) and not is_fp32_range(value)
+
     def coerce(self, value: object) -> AttrValue | None:
         """The value in this attribute's kind, or None if it is not allowed."""
         result = _COERCE[self.kind](value)
@@ -113,14 +136,19 @@ def _show(value: AttrValue) -> str:
 def _float(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    number = float(value)
-    return number if abs(number) < float("inf") else None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if is_fp32_range(number) else None
 
 
 def _int(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if float(value).is_integer() else None
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    return int(value) if abs(value) < 1 << 63 else None
 
 
 def _bool(value: object) -> bool | None:
@@ -130,20 +158,19 @@ def _bool(value: object) -> bool | None:
 
 
 def _str(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and NAME.fullmatch(value) else None
 
 
 def _dim(value: object) -> Dim | None:
-    if isinstance(value, Dim):
-        return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int | str) or isinstance(value, bool):
+    if not isinstance(value, Dim | int | str) or isinstance(value, bool):
         return None
     try:
-        return Dim.parse(value)
+        dim = value if isinstance(value, Dim) else Dim.parse(value)
     except ValueError:
         return None
+    return dim if dim.in_range else None
 
 
 _COERCE: dict[str, Callable[[object], Any]] = {

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
-from fusedsl.diagnostics import Diagnostic, FusedslError, Span, did_you_mean
-from fusedsl.ir.block import AttrValue, Block, BlockLibrary, OperandType, TypeProblem
+from fusedsl.diagnostics import (
+    NOWHERE,
+    Diagnostic,
+    FusedslError,
+    Place,
+    Span,
+    closest,
+    did_you_mean,
+)
+from fusedsl.ir.block import Attr, AttrValue, Block, BlockLibrary, OperandType, TypeProblem
 from fusedsl.ir.graph import Graph, Node, Operand, Param, Result
-from fusedsl.ir.types import DType, TensorType
+from fusedsl.ir.types import DType, TensorType, is_fp32_range
 
 
 @dataclass(frozen=True)
@@ -19,130 +28,157 @@ class Call:
     attrs: tuple[tuple[str, AttrValue], ...]
 
 
+#: Places of a call's parts, by operand or attribute name; "" is the call, "*" an operand too many.
+Places = Mapping[str, Place]
+
+
 def arrange_call(
     block: Block,
     positional: Sequence[Operand],
     named: Mapping[str, object],
-    span: Span | None = None,
+    places: Places | None = None,
 ) -> tuple[Call | None, list[Diagnostic]]:
     """Put operands and attributes in order; report arity, unknown and bad attributes together.
 
     `named` holds operands given by keyword (a name or a number) and attributes alike.
     """
-    problems: list[Diagnostic] = []
+    problems: list[tuple[str, Diagnostic]] = []
     operands: list[Operand] = list(positional)
     if len(operands) > len(block.operands):
-        problems.append(_arity(block, len(positional), span))
+        problems.append(("*", _too_many(block, positional)))
         operands = operands[: len(block.operands)]
     operands += [None] * (len(block.operands) - len(operands))
     attrs: dict[str, AttrValue] = {}
     names = {op.name: i for i, op in enumerate(block.operands)}
     for key, value in named.items():
-        if key in names:
-            if operands[names[key]] is not None:
-                problems.append(_given_twice(block, key, span))
-            else:
-                operands[names[key]] = value if isinstance(value, str) else float(value)  # type: ignore[arg-type]
-            continue
         spec = block.all_attrs.get(key)
-        if spec is None:
-            known = [*block.all_attrs, *(op.name for op in block.operands if op.optional)]
-            problems.append(
-                Diagnostic(
-                    "F0302",
-                    f"'{block.name}' has no attribute '{key}'",
-                    expected=block.signature(),
-                    got=key,
-                    fix=did_you_mean(key, known, "attributes"),
-                    span=span,
-                )
-            )
-            continue
-        coerced = spec.coerce(value)
-        if coerced is None:
-            problems.append(
-                Diagnostic(
-                    "F0303",
-                    f"attribute '{key}' of '{block.name}' does not accept this value",
-                    expected=spec.expectation(),
-                    got=str(value),
-                    fix=f"write {key}= with {spec.expectation()}",
-                    span=span,
-                )
-            )
+        if key in names and operands[names[key]] is not None:
+            problems.append((key, _given_twice(block, key)))
+        elif key in names:
+            operands[names[key]] = value if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+        elif spec is None:
+            problems.append((key, _unknown_attr(block, key)))
         else:
-            attrs[key] = coerced
-    problems += _missing(block, operands, attrs, named, span, bool(problems))
-    problems += _literals(block, operands, span)
+            coerced = spec.coerce(value)
+            if coerced is None:
+                problems.append((key, _bad_attr(block, spec, value)))
+            else:
+                attrs[key] = coerced
+    problems += _missing(block, operands, named)
+    problems += _literals(block, operands)
     if problems:
-        return None, problems
-    ordered = tuple(
-        (name, attrs.get(name, spec.default))  # type: ignore[misc]
-        for name, spec in block.all_attrs.items()
+        return None, [item.at(_place(places, key)) for key, item in problems]
+    defaults = {n: s.default for n, s in block.all_attrs.items() if not s.required}
+    ordered = tuple((name, attrs.get(name, defaults.get(name))) for name in block.all_attrs)
+    return Call(tuple(operands), cast(tuple[tuple[str, AttrValue], ...], ordered)), []
+
+
+def _place(places: Places | None, key: str) -> Place:
+    if not places:
+        return NOWHERE
+    return places.get(key) or places.get("", NOWHERE)
+
+
+def _unknown_attr(block: Block, key: str) -> Diagnostic:
+    known = [*block.all_attrs, *(op.name for op in block.operands if op.optional)]
+    return Diagnostic(
+        "F0302",
+        f"'{block.name}' has no attribute '{key}'",
+        expected=block.signature(),
+        got=key,
+        fix=did_you_mean(key, known, "attributes"),
+        suggestion=closest(key, known),
     )
-    return Call(tuple(operands), ordered), []
+
+
+def _bad_attr(block: Block, spec: Attr, value: object) -> Diagnostic:
+    if spec.is_out_of_range(value):
+        return out_of_range(f"the value of '{spec.name}'", value, spec.expectation())
+    got = str(value)
+    near = closest(got, [str(c) for c in spec.choices])
+    return Diagnostic(
+        "F0303",
+        f"attribute '{spec.name}' of '{block.name}' does not accept this value",
+        expected=spec.expectation(),
+        got=got,
+        fix=f"did you mean {near}?" if near else f"write {spec.name}= with {spec.expectation()}",
+    )
+
+
+def out_of_range(what: str, value: object, expected: str) -> Diagnostic:
+    """The diagnostic for a number no kernel can hold."""
+    digits = len(str(value)) if not isinstance(value, int) or abs(value) < 10**40 else 41
+    got = str(value) if digits <= 40 else "a number of more than 40 digits"
+    return Diagnostic(
+        "F0105",
+        f"{what} is out of range",
+        expected=expected,
+        got=got,
+        fix=f"write {expected}",
+    )
 
 
 def _missing(
-    block: Block,
-    operands: list[Operand],
-    attrs: Mapping[str, AttrValue],
-    named: Mapping[str, object],
-    span: Span | None,
-    had_problems: bool,
-) -> list[Diagnostic]:
-    out: list[Diagnostic] = []
+    block: Block, operands: list[Operand], named: Mapping[str, object]
+) -> list[tuple[str, Diagnostic]]:
+    out: list[tuple[str, Diagnostic]] = []
     absent = [
         op.name
         for op, v in zip(block.operands, operands, strict=True)
         if v is None and not op.optional
     ]
-    if absent and not had_problems:
-        out.append(_arity(block, sum(v is not None for v in operands), span, absent))
+    known = {*block.all_attrs, *(op.name for op in block.operands)}
+    if absent and known.issuperset(named):  # else one of them may be misspelt
+        out.append(("", _arity(block, sum(v is not None for v in operands), absent)))
     for name, spec in block.all_attrs.items():
-        if spec.required and name not in attrs and name not in named:
-            out.append(
-                Diagnostic(
-                    "F0304",
-                    f"'{block.name}' needs the attribute '{name}'",
-                    expected=f"{name}= with {spec.expectation()}",
-                    got="nothing",
-                    fix=f"add {name}=... to the call",
-                    span=span,
-                )
-            )
-    return out
-
-
-def _literals(block: Block, operands: list[Operand], span: Span | None) -> list[Diagnostic]:
-    out: list[Diagnostic] = []
-    for spec, value in zip(block.operands, operands, strict=True):
-        if isinstance(value, float) and not spec.scalar:
-            out.append(
-                Diagnostic(
-                    "F0301",
-                    f"operand '{spec.name}' of '{block.name}' must be a tensor",
-                    expected="the name of a tensor",
-                    got=f"the number {value:g}",
-                    fix=f"pass a tensor for '{spec.name}', or name the attribute: key={value:g}",
-                    span=span,
-                )
-            )
-    if operands and all(isinstance(v, float) or v is None for v in operands) and not out:
-        out.append(
-            Diagnostic(
-                "F0301",
-                f"'{block.name}' has no tensor operand",
-                expected="at least one tensor",
-                got="numbers only",
-                fix="write the number itself",
-                span=span,
-            )
+        if not spec.required or name in named:
+            continue
+        problem = Diagnostic(
+            "F0304",
+            f"'{block.name}' needs the attribute '{name}'",
+            expected=f"{name}= with {spec.expectation()}",
+            got="nothing",
+            fix=f"add {name}=... to the call",
         )
+        out.append(("", problem))
     return out
 
 
-def _arity(block: Block, got: int, span: Span | None, absent: Sequence[str] = ()) -> Diagnostic:
+def _literals(block: Block, operands: list[Operand]) -> list[tuple[str, Diagnostic]]:
+    out: list[tuple[str, Diagnostic]] = []
+    for spec, value in zip(block.operands, operands, strict=True):
+        if isinstance(value, float) and not is_fp32_range(value):
+            out.append((spec.name, out_of_range("the number", value, "a number that fp32 holds")))
+        elif isinstance(value, float) and not spec.scalar:
+            problem = Diagnostic(
+                "F0301",
+                f"operand '{spec.name}' of '{block.name}' must be a tensor",
+                expected="the name of a tensor",
+                got=f"the number {value:g}",
+                fix=_literal_fix(block, spec.name, value),
+            )
+            out.append((spec.name, problem))
+    given = [v for v in operands if v is not None]
+    if given and all(isinstance(v, float) for v in given) and not out:
+        problem = Diagnostic(
+            "F0301",
+            f"'{block.name}' has no tensor operand",
+            expected="at least one tensor",
+            got="numbers only",
+            fix="write the number it amounts to, next to a tensor",
+        )
+        out.append(("", problem))
+    return out
+
+
+def _literal_fix(block: Block, operand: str, value: float) -> str:
+    keys = [a.name for a in block.attrs if a.kind in ("float", "int")]
+    if not keys:
+        return f"pass a tensor for '{operand}'"
+    return f"pass a tensor for '{operand}', or name the attribute: {keys[0]}={value:g}"
+
+
+def _arity(block: Block, got: int, absent: Sequence[str] = ()) -> Diagnostic:
     low, high = block.min_operands, len(block.operands)
     count = str(low) if low == high else f"{low} to {high}"
     return Diagnostic(
@@ -151,18 +187,24 @@ def _arity(block: Block, got: int, span: Span | None, absent: Sequence[str] = ()
         expected=block.signature(),
         got=f"{got} operand{'s' if got != 1 else ''}",
         fix=f"add {', '.join(absent)}" if absent else f"call it as {block.signature()}",
-        span=span,
     )
 
 
-def _given_twice(block: Block, key: str, span: Span | None) -> Diagnostic:
+def _too_many(block: Block, given: Sequence[Operand]) -> Diagnostic:
+    problem = _arity(block, len(given))
+    excess = given[len(block.operands)]
+    if isinstance(excess, float) and block.attrs:
+        return replace(problem, fix=f"name the attribute: {block.attrs[0].name}={excess:g}")
+    return problem
+
+
+def _given_twice(block: Block, key: str) -> Diagnostic:
     return Diagnostic(
         "F0301",
         f"operand '{key}' of '{block.name}' is given twice",
         expected="each operand once",
         got=f"'{key}' by position and by name",
         fix=f"leave out {key}=",
-        span=span,
     )
 
 
@@ -175,8 +217,8 @@ def infer_types(
         for spec, value in zip(block.operands, call.operands, strict=True)
     }
     attrs = dict(call.attrs)
-    inferred = block.infer(seen, attrs)
-    results: tuple[TensorType, ...] = inferred if isinstance(inferred, tuple) else (inferred,)
+    inferred = cast(TensorType | tuple[TensorType, ...], block.infer(seen, attrs))
+    results = inferred if isinstance(inferred, tuple) else (inferred,)
     out = attrs.get("out_dtype", "auto")
     if out != "auto":
         results = tuple(t.with_dtype(DType(out)) for t in results)
@@ -196,6 +238,7 @@ class GraphBuilder:
     reserved: set[str] = field(default_factory=set[str])
     origin: str = ""
     span: Span | None = None
+    _next: dict[str, int] = field(default_factory=dict[str, int])
 
     def add_param(self, name: str, type: TensorType, weight: bool = False) -> str:
         """Declare a parameter. Raises FusedslError (F0203) for a name in use."""
@@ -228,7 +271,7 @@ class GraphBuilder:
         for op in [*plain, *(named.get(o.name) for o in spec.operands)]:
             if isinstance(op, str) and op not in self.types:
                 raise FusedslError(self.unknown_name(op))
-        call, problems = arrange_call(spec, plain, named, self.span)
+        call, problems = arrange_call(spec, plain, named, {"": Place(self.span)})
         if call is None:
             raise FusedslError(problems)
         try:
@@ -236,25 +279,38 @@ class GraphBuilder:
         except TypeProblem as problem:
             raise FusedslError(self.located(spec, problem)) from None
         if names and len(names) != len(types):
-            raise FusedslError(self._result_count(spec, len(types), len(names)))
-        chosen = tuple(names) or tuple(
-            self.fresh(suffix or spec.name) for suffix in (spec.results or (spec.name,))
-        )
-        for result in chosen:
+            raise FusedslError(self.result_count(spec, len(names)))
+        for result in names:
             self._claim(result)
+        return self.append(spec, call, types, names)
+
+    def append(
+        self,
+        block: Block,
+        call: Call,
+        types: Sequence[TensorType],
+        names: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """Add a node whose call, types and names were checked; gives its result names."""
+        chosen = tuple(names)
+        if not chosen:
+            chosen = tuple(self.fresh(stem) for stem in block.results or (block.name,))
         results = tuple(Result(n, t) for n, t in zip(chosen, types, strict=True))
-        self.nodes.append(Node(spec, call.operands, call.attrs, results, self.origin, self.span))
+        self.nodes.append(Node(block, call.operands, call.attrs, results, self.origin, self.span))
         self.types.update({r.name: r.type for r in results})
         return chosen
 
     def fresh(self, stem: str) -> str:
         """An unused name that starts with `stem`."""
-        index = 1
+        index = self._next.get(stem, 1)
         while f"{stem}_{index}" in self.types or f"{stem}_{index}" in self.reserved:
             index += 1
+        self._next[stem] = index
         return f"{stem}_{index}"
 
-    def located(self, block: Block, problem: TypeProblem) -> Diagnostic:
+    def located(
+        self, block: Block, problem: TypeProblem, places: Places | None = None
+    ) -> Diagnostic:
         """A type problem with its place."""
         where = f"in '{block.name}'"
         if problem.operand:
@@ -267,7 +323,7 @@ class GraphBuilder:
             where=where,
             fix=problem.fix,
             span=self.span,
-        )
+        ).at(_place(places, problem.operand or ""))
 
     def unknown_name(self, name: str) -> Diagnostic:
         """The diagnostic for a name that nothing defines."""
@@ -277,6 +333,7 @@ class GraphBuilder:
             expected="a parameter or a name assigned above",
             got=name,
             fix=did_you_mean(name, self.types, "names"),
+            suggestion=closest(name, self.types),
             span=self.span,
         )
 
@@ -284,35 +341,43 @@ class GraphBuilder:
         """The graph so far; outputs must have been set."""
         return Graph(self.name, tuple(self.params), tuple(self.nodes), tuple(self.outputs))
 
+    def unknown_block(self, name: str) -> Diagnostic:
+        """The diagnostic for a block that the library does not have."""
+        return Diagnostic(
+            "F0201",
+            f"there is no block '{name}'",
+            expected="a block of the library",
+            got=name,
+            fix=self.library.suggestion(name),
+            suggestion=closest(name, (b.name for b in self.library.public())),
+            span=self.span,
+        )
+
+    def duplicate_name(self, name: str) -> Diagnostic:
+        """The diagnostic for a name that is already defined."""
+        return Diagnostic(
+            "F0203",
+            f"'{name}' is already defined",
+            expected="each name assigned once",
+            got=f"a second '{name}'",
+            fix=f"use another name, for example '{self.fresh(name)}'",
+            suggestion=self.fresh(name),
+            span=self.span,
+        )
+
     def _lookup(self, name: str) -> Block:
         block = self.library.get(name)
         if block is None:
-            raise FusedslError(
-                Diagnostic(
-                    "F0201",
-                    f"there is no block '{name}'",
-                    expected="a block of the library",
-                    got=name,
-                    fix=self.library.suggestion(name),
-                    span=self.span,
-                )
-            )
+            raise FusedslError(self.unknown_block(name))
         return block
 
     def _claim(self, name: str) -> None:
         if name in self.types:
-            raise FusedslError(
-                Diagnostic(
-                    "F0203",
-                    f"'{name}' is already defined",
-                    expected="each name assigned once",
-                    got=f"a second '{name}'",
-                    fix=f"use another name, for example '{self.fresh(name)}'",
-                    span=self.span,
-                )
-            )
+            raise FusedslError(self.duplicate_name(name))
 
-    def _result_count(self, block: Block, expected: int, got: int) -> Diagnostic:
+    def result_count(self, block: Block, got: int) -> Diagnostic:
+        """The diagnostic for too many or too few names left of '='."""
+        expected = max(1, len(block.results))
         return Diagnostic(
             "F0301",
             f"'{block.name}' gives {expected} result{'s' if expected > 1 else ''}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import copysign
+
 from fusedsl.ir.block import AttrValue
 from fusedsl.ir.graph import Graph, Node, Operand, Param
 
@@ -45,7 +47,7 @@ def _expression(node: Node) -> str:
 
 
 def _plain(operand: Operand) -> bool:
-    return isinstance(operand, str) or (isinstance(operand, float) and operand >= 0)
+    return isinstance(operand, str) or (isinstance(operand, float) and copysign(1.0, operand) > 0)
 
 
 def _changed_attrs(node: Node) -> list[tuple[str, AttrValue]]:
@@ -55,7 +57,7 @@ def _changed_attrs(node: Node) -> list[tuple[str, AttrValue]]:
 
 def print_operand(operand: Operand) -> str:
     """A name, or a literal that reads back as the same double."""
-    return operand if isinstance(operand, str) else print_value(operand if operand else 0.0)
+    return operand if isinstance(operand, str) else print_value(0.0 if operand is None else operand)
 
 
 def print_value(value: AttrValue) -> str:

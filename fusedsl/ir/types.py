@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -56,6 +57,30 @@ def promote(*dtypes: DType) -> DType:
     return first if all(d is first for d in dtypes) else DType.FP32
 
 
+#: What a name looks like: values, kernels and symbols of dimensions.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: The largest integer in a dimension.
+MAX_DIM = 2**31 - 1
+
+#: Magnitudes of number literals: what fp32 holds, subnormals included.
+_SMALLEST, _LARGEST = 2.0**-149, (2 - 2.0**-23) * 2.0**127
+
+
+def is_fp32_range(value: float) -> bool:
+    """Whether a literal is neither infinite, nor NaN, nor lost in fp32."""
+    return value == 0 or _SMALLEST <= abs(value) <= _LARGEST
+
+
+_DIM = re.compile(
+    rf"\s*(?:(?P<size>[0-9]+)|(?:(?P<factor>[0-9]+)\s*\*\s*)?(?P<symbol>{NAME.pattern}))\s*"
+)
+
+
+def _integer(digits: str) -> int:
+    return int(digits) if len(digits) <= 20 else MAX_DIM + 1
+
+
 @dataclass(frozen=True, order=True)
 class Dim:
     """`factor * symbol`, or the integer `factor` where there is no symbol."""
@@ -85,19 +110,23 @@ class Dim:
         """Twice this dimension."""
         return Dim(2 * self.factor, self.symbol)
 
+    @property
+    def in_range(self) -> bool:
+        """Whether the integer lies in 1 ... `MAX_DIM`."""
+        return 1 <= self.factor <= MAX_DIM
+
     @staticmethod
     def parse(text: str | int) -> Dim:
-        """Read `4096`, `M` or `2*F`. Raises ValueError for anything else."""
+        """Read `4096`, `M` or `2*F`. Raises ValueError for anything else.
+
+        The integer may be out of range; see `in_range`.
+        """
         if isinstance(text, int):
             return Dim(text)
-        parts = [part.strip() for part in text.split("*")]
-        if len(parts) == 1 and parts[0].isdecimal():
-            return Dim(int(parts[0]))
-        if len(parts) == 1 and parts[0].isidentifier():
-            return Dim(1, parts[0])
-        if len(parts) == 2 and parts[0].isdecimal() and parts[1].isidentifier():
-            return Dim(int(parts[0]), parts[1])
-        raise ValueError(f"not a dimension: {text!r}")
+        match = _DIM.fullmatch(text)
+        if match is None:
+            raise ValueError(f"not a dimension: {text!r}")
+        return Dim(_integer(match["size"] or match["factor"] or "1"), match["symbol"])
 
 
 class Layout(Enum):
@@ -110,6 +139,8 @@ class Layout(Enum):
 
 
 ONE = Dim(1)
+
+_TYPE = re.compile(r"\s*(?P<dtype>\w+)\s*\[(?P<shape>[^\]]*)\]\s*")
 
 
 @dataclass(frozen=True)
@@ -148,6 +179,14 @@ class TensorType:
     def symbols(self) -> tuple[str, ...]:
         """Symbols in order of appearance."""
         return tuple(d.symbol for d in self.shape if d.symbol is not None)
+
+    @staticmethod
+    def parse(text: str) -> TensorType:
+        """Read `bf16[M, 4096]`. Raises ValueError for anything else."""
+        match = _TYPE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"not a tensor type: {text!r}")
+        return tensor(match["dtype"], *match["shape"].split(","))
 
     def with_dtype(self, dtype: DType) -> TensorType:
         """The same shape in another dtype."""

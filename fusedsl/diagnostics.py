@@ -48,12 +48,14 @@ CODES: dict[str, str] = {
     "F0505": "bound weight changed and was consumed",
     "F0506": "not a tensor",
     "F0507": "unknown option",
+    "F0508": "gradients are not supported",
     # F06xx: building and running
     "F0601": "shared memory over the limit of the target",
     "F0602": "unknown target",
     "F0603": "kernel failed to compile",
     "F0604": "the interpreter cannot run in this process",
     "F0605": "registers spilled",
+    "F0606": "a cold call cannot be captured",
     # F09xx: broken invariants inside fusedsl
     "F0901": "invalid graph",
 }

@@ -1,0 +1,372 @@
+"""What the calls of one program share: emitted sources, compiled kernels, prepared calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusedsl.codegen import Arg, KernelSource, ProgramSource, emit
+from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.ir import Dim, Graph, Kind, evaluate
+from fusedsl.runtime import cache
+from fusedsl.runtime.binding import Binding, needs_copy
+from fusedsl.runtime.device import on_device, target_of
+from fusedsl.runtime.launch import (
+    ALIGNMENT,
+    CONSTANT_ROLES,
+    Grid,
+    KernelLauncher,
+    describe,
+    int_class,
+)
+from fusedsl.runtime.load import check_device, interprets, load
+from fusedsl.runtime.recipe import Buffer, Descriptor, EmptyRecipe, Launch, Recipe
+from fusedsl.schedule import TileConfig, choose
+
+#: Prepared calls kept per binding; the oldest goes first.
+_RECIPES = 256
+
+
+@dataclass(frozen=True)
+class Value:
+    """A stored value as one call lays it out: strides in elements, the last one 1."""
+
+    slot: int
+    shape: tuple[int, ...]
+    row_stride: int
+    item: int
+    aligned: bool
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """An emitted file and its module."""
+
+    source: ProgramSource
+    path: str
+    module: ModuleType
+
+    def kernel(self, name: str) -> KernelSource:
+        """The emitted kernel of that name."""
+        return next(k for k in self.source.kernels if k.name == name)
+
+
+@dataclass(eq=False)
+class Engine:
+    """Builds lazily, under a lock: two threads may make the first call at once."""
+
+    source: Graph
+    plan: Plan
+    options: Mapping[str, Any]
+    header: Sequence[str] = ()
+    main_loop: str = "auto"
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _emitted: dict[str, Emitted] = field(default_factory=dict[str, Emitted])
+    _launchers: dict[Any, KernelLauncher] = field(default_factory=dict[Any, KernelLauncher])
+
+    def emitted(self, main_loop: str) -> Emitted:
+        """The emitted file for a main loop, written to the cache and loaded at first use."""
+        with self.lock:
+            if main_loop not in self._emitted:
+                source = self.emit(main_loop)
+                parts = {**self.options, "main_loop": main_loop, "program": str(self.source)}
+                entry = cache.place(f"{self.source.name}-{main_loop}", source.text, parts)
+                self._emitted[main_loop] = Emitted(source, entry.path, load(entry))
+            return self._emitted[main_loop]
+
+    def default_loop(self) -> str:
+        """The main loop that is tried first in this process."""
+        if self.main_loop != "auto":
+            return self.main_loop
+        usable = not interprets() and torch.cuda.is_available()
+        return target_of(torch.device("cuda" if usable else "cpu")).main_loop
+
+    def emit(self, main_loop: str) -> ProgramSource:
+        """The emitted source alone; nothing is written or loaded."""
+        return emit(
+            self.plan,
+            main_loop=main_loop,
+            numerics=self.options["numerics"],
+            header=list(self.header),
+        )
+
+    def recipe(
+        self, binding: Binding, names: Sequence[str], given: Sequence[Tensor], env: dict[str, int]
+    ) -> Recipe | EmptyRecipe:
+        """Prepare a call with tensors laid out like `given`, which `names` names in order."""
+        with self.lock:
+            device = given[0].device if given else binding.device or torch.device("cpu")
+            check_device(device)
+            if self._is_empty(env):
+                return self._empty(binding, names, env, device)
+            with on_device(device):
+                return _Preparation(self, binding, names, given, env, device).recipe()
+
+    def keep(self, binding: Binding, key: Any, recipe: Any) -> None:
+        """Remember a prepared call."""
+        with self.lock:
+            if len(binding.recipes) >= _RECIPES:
+                binding.recipes.pop(next(iter(binding.recipes)))
+            binding.recipes[key] = recipe
+
+    def launcher(self, kernel: KernelPlan, main_loop: str, config: TileConfig) -> KernelLauncher:
+        """The launcher of a kernel in one configuration."""
+        key = (kernel.name, main_loop, config)
+        if key not in self._launchers:
+            emitted = self.emitted(main_loop)
+            fn = getattr(emitted.module, kernel.name)
+            self._launchers[key] = KernelLauncher(emitted.kernel(kernel.name), fn, config)
+        return self._launchers[key]
+
+    def _is_empty(self, env: Mapping[str, int]) -> bool:
+        graphs = (self.source, self.plan.graph)
+        types = [t for graph in graphs for t in graph.types.values()]
+        return any(
+            (dim.symbol in env and dim.bind(env) == 0) or dim.factor == 0
+            for t in types
+            for dim in t.shape
+        )
+
+    def _empty(
+        self, binding: Binding, names: Sequence[str], env: dict[str, int], device: torch.device
+    ) -> EmptyRecipe:
+        types = [self.source.types[name] for name in self.source.outputs]
+        dtypes = tuple(t.dtype.torch for t in types)
+
+        def compute(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            inputs = {**binding.weights, **dict(zip(names, given, strict=True))}
+            with torch.no_grad():
+                values = evaluate(self.source, inputs)
+            return tuple(values[n].to(d) for n, d in zip(self.source.outputs, dtypes, strict=True))
+
+        return EmptyRecipe(tuple(t.concrete(env) for t in types), dtypes, device, compute)
+
+
+class _Preparation:
+    """One call being prepared."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        binding: Binding,
+        names: Sequence[str],
+        given: Sequence[Tensor],
+        env: dict[str, int],
+        device: torch.device,
+    ):
+        self.engine = engine
+        self.plan = engine.plan
+        self.env = dict(env)
+        self.device = device
+        self.target = target_of(device)
+        self.names = list(names)
+        self.given = given
+        self.static = [n for n in binding.values if n not in self.names]
+        self.static_tensors = tuple(binding.values[n] for n in self.static)
+        self.configs: dict[str, TileConfig] = {}
+        self.loops: dict[str, str] = {}
+        self.values: dict[str, Value] = {}
+        self.buffers: list[Buffer] = []
+        self.copies: list[int] = []
+
+    def recipe(self) -> Recipe:
+        self._place_inputs()
+        for kernel in self.plan.kernels:
+            self._schedule(kernel)
+            self._place_outputs(kernel)
+        tensors = self._example_tensors()
+        launches = tuple(self._launch(kernel, tensors) for kernel in self.plan.kernels)
+        outputs: list[tuple[int, bool]] = []
+        for name in self.plan.graph.outputs:
+            slot = self.values[name].slot
+            lasting = slot < len(self.given) + len(self.static)
+            outputs.append((slot, lasting or any(slot == s for s, _ in outputs)))
+        return Recipe(
+            self.device,
+            self.static_tensors,
+            tuple(self.buffers),
+            tuple(self.copies),
+            launches,
+            tuple(outputs),
+            tuple(k.name for k in self.plan.kernels),
+            tuple(self.loops[k.name] for k in self.plan.kernels),
+        )
+
+    # where values lie ------------------------------------------------------------------------
+    def _place_inputs(self) -> None:
+        types = self.plan.graph.types
+        tensors = [*self.given, *self.static_tensors]
+        names = [*self.names, *self.static]
+        for slot, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+            if name in types and needs_copy(types[name].layout, tensor):
+                self.copies.append(slot)
+                tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+            self.values[name] = _value_of(slot, tensor)
+
+    def _place_outputs(self, kernel: KernelPlan) -> None:
+        first = len(self.given) + len(self.static)
+        for name in kernel.writes:
+            type = self.plan.type_of(name)
+            shape = type.concrete(self.env)
+            slot = first + len(self.buffers)
+            self.buffers.append(Buffer(name, shape, type.dtype.torch))
+            stride = _row_stride(shape, shape[-1], type.dtype.bytes)
+            self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+
+    def _example_tensors(self) -> list[Tensor]:
+        """Tensors to compile with: the ones given, and buffers of one element.
+
+        What a kernel is compiled for depends on dtype and alignment, not on size.
+        """
+        tensors = [*self.given, *self.static_tensors]
+        for slot in self.copies:
+            tensors[slot] = torch.empty(16, dtype=tensors[slot].dtype, device=self.device)
+        return tensors + [torch.empty(16, dtype=b.dtype, device=self.device) for b in self.buffers]
+
+    # how each kernel is tiled ----------------------------------------------------------------
+    def _schedule(self, kernel: KernelPlan) -> None:
+        loop = self._main_loop(kernel)
+        config = choose(self.plan, kernel, self.env, self.target, loop)
+        self.loops[kernel.name] = loop
+        self.configs[kernel.name] = config
+        for symbol, writer, _ in self.plan.tile_symbols():
+            if writer is kernel:
+                self.env[symbol] = self._tiles(kernel)
+
+    def _main_loop(self, kernel: KernelPlan) -> str:
+        wanted = self.engine.main_loop
+        loop = self.target.main_loop if wanted == "auto" else wanted
+        if kernel.kind is not Kind.GEMM or loop == "pointer":
+            return "pointer"
+        args = self.engine.emitted("tma").kernel(kernel.name).args
+        described = [arg for arg in args if arg.role == "descriptor"]
+        return "tma" if all(self._describable(kernel, arg) for arg in described) else "pointer"
+
+    def _describable(self, kernel: KernelPlan, arg: Arg) -> bool:
+        """Whether a tensor descriptor can express this value: aligned base and row strides."""
+        value = self.values.get(arg.value)
+        if value is None:  # the kernel writes it: a fresh, contiguous buffer
+            type = self.plan.type_of(arg.value)
+            shape = type.concrete(self.env)
+            stride = _row_stride(shape, shape[-1], type.dtype.bytes)
+            value = Value(-1, shape, stride, type.dtype.bytes, True)
+        shape, strides = _viewed(value, arg.view)
+        aligned = all(s * value.item % ALIGNMENT == 0 and s > 0 for s in strides[:-1])
+        # rows that overlap (an expanded tensor) have no descriptor
+        apart = value.row_stride >= value.shape[-1] or value.shape[0] == 1
+        return value.aligned and aligned and apart and all(size > 0 for size in shape)
+
+    def _tiles(self, kernel: KernelPlan) -> int:
+        width = self.configs[kernel.name].piece_width(kernel.paired)
+        return -(-kernel.cols.bind(self.env) // width)
+
+    def _grid(self, kernel: KernelPlan) -> Grid:
+        config = self.configs[kernel.name]
+        rows = -(-kernel.rows.bind(self.env) // config.block_m)
+        if kernel.kind is Kind.ROW_REDUCTION:
+            return (rows, 1, 1)
+        width = config.block_n // 2 if kernel.paired else config.block_n
+        tiles = rows * -(-kernel.cols.bind(self.env) // width)
+        return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
+
+    # arguments -------------------------------------------------------------------------------
+    def _launch(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> Launch:
+        launcher = self.engine.launcher(kernel, self.loops[kernel.name], self.configs[kernel.name])
+        template: list[Any] = []
+        pointers: list[tuple[int, int]] = []
+        descriptors: list[Descriptor] = []
+        key: list[Any] = []
+        for position, arg in enumerate(launcher.source.args):
+            entry: Any = None
+            if arg.role == "pointer":
+                value = self.values[arg.value]
+                pointers.append((position, value.slot))
+                key.append(value.aligned)
+            elif arg.role == "descriptor":
+                descriptors.append(self._descriptor(launcher.source, arg, position))
+            else:
+                entry = self._number(kernel, arg)
+                constant = arg.role in CONSTANT_ROLES
+                key.append(entry if constant else int_class(entry) if arg.role == "stride" else 0)
+            template.append(entry)
+        example = self._example(template, pointers, descriptors, tensors)
+        compiled = launcher.kernel(tuple(key), self.device, example)
+        return Launch(compiled, self._grid(kernel), template, tuple(pointers), tuple(descriptors))
+
+    def _example(
+        self,
+        template: list[Any],
+        pointers: list[tuple[int, int]],
+        descriptors: list[Descriptor],
+        tensors: Sequence[Tensor],
+    ) -> list[Any]:
+        args = template.copy()
+        for position, slot in pointers:
+            args[position] = tensors[slot]
+        for descriptor in descriptors:
+            args[descriptor.position] = descriptor.of(tensors)
+        return args
+
+    def _descriptor(self, source: KernelSource, arg: Arg, position: int) -> Descriptor:
+        value = self.values[arg.value]
+        shape, strides = _viewed(value, arg.view)
+        fields = {
+            "shape": list(shape),
+            "strides": list(strides),
+            "block_shape": list(source.block_shape(arg, self.configs[source.name])),
+            "padding": "zero",
+            "round_f32_to_tf32": False,
+        }
+        first = len(self.given)
+        fixed = None
+        if first <= value.slot < first + len(self.static) and value.slot not in self.copies:
+            fixed = describe(self.static_tensors[value.slot - first], fields)
+        return Descriptor(position, value.slot, fields, fixed)
+
+    def _number(self, kernel: KernelPlan, arg: Arg) -> Any:
+        if arg.role == "rows":
+            return kernel.rows.bind(self.env)
+        if arg.role == "stride":
+            return self.values[arg.value].row_stride
+        if arg.role == "dim":
+            return Dim.parse(arg.value).bind(self.env)
+        if arg.role == "config":
+            return self.configs[kernel.name].constants()[arg.name]
+        writer = self.plan.writer(arg.value)
+        assert writer is not None, f"no kernel writes {arg.value}"
+        if arg.role == "tile_width":
+            return self.configs[writer.name].piece_width(writer.paired)
+        tiles = self._tiles(writer)
+        return tiles if arg.role == "tiles" else 1 << max(0, tiles - 1).bit_length()
+
+
+def _value_of(slot: int, tensor: Tensor) -> Value:
+    shape, item = tuple(tensor.shape), tensor.element_size()
+    stride = tensor.stride(0) if tensor.dim() > 1 else shape[-1]
+    aligned = tensor.data_ptr() % ALIGNMENT == 0
+    return Value(slot, shape, _row_stride(shape, stride, item), item, aligned)
+
+
+def _row_stride(shape: Sequence[int], stride: int, item: int) -> int:
+    """The stride kernels are given. Of a single row it says nothing, so it is made divisible."""
+    if len(shape) > 1 and shape[0] > 1:
+        return stride
+    step = ALIGNMENT // item * 2
+    return -(-max(shape[-1], 1) // step) * step
+
+
+def _viewed(value: Value, view: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of a descriptor's view."""
+    rows, cols = (1, value.shape[0]) if len(value.shape) == 1 else value.shape
+    stride = value.row_stride
+    if view == "stacked_rows":
+        return (2, rows // 2, cols), (rows // 2 * stride, stride, 1)
+    if view == "stacked_cols":
+        return (rows, 2, cols // 2), (stride, cols // 2, 1)
+    return (rows, cols), (stride, 1)

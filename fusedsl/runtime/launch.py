@@ -1,0 +1,161 @@
+"""Launching one emitted kernel, in microseconds.
+
+`fn[grid](...)` costs 9 to 18 µs on the host: it binds the arguments by name, specialises them and
+looks the binary up. All of that is decided once here: `KernelLauncher.compile` lets Triton compile
+for one set of arguments, and `Kernel.launch` then calls the binary directly. Nothing is checked
+there, so the caller must only use a `Kernel` for arguments of the same `specialisation`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.errors import OutOfResources
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from fusedsl.codegen import KernelSource
+from fusedsl.diagnostics import Diagnostic, FusedslError
+from fusedsl.runtime.device import refuse_in_capture
+from fusedsl.runtime.load import interprets
+from fusedsl.schedule import TileConfig
+
+Grid = tuple[int, int, int]
+
+#: Roles whose values are compile-time constants of the kernel.
+CONSTANT_ROLES = frozenset({"dim", "tiles", "tiles_padded", "tile_width", "config"})
+#: The divisibility and alignment that Triton specialises on.
+ALIGNMENT = 16
+
+
+def int_class(value: int) -> int:
+    """What Triton's specialisation sees of a run-time integer."""
+    return (value == 1) | (value % ALIGNMENT == 0) << 1 | (value >= 1 << 31) << 2
+
+
+@dataclass(eq=False)
+class Kernel:
+    """A kernel that is ready for arguments of one specialisation.
+
+    `direct` is the bound method that launches the binary, None where only `fn[grid]` is available
+    (the interpreter; a Triton whose launcher takes other arguments).
+    """
+
+    fn: Any
+    options: dict[str, Any]
+    direct: Callable[..., None] | None = None
+    function: Any = None
+    metadata: Any = None
+    proven: bool = False
+
+    def launch(self, grid: Grid, stream: int, args: Sequence[Any]) -> None:
+        """Launch on `stream` of the current device; pointers may be integers if `direct`."""
+        assert self.direct is not None
+        self.direct(*grid, stream, self.function, self.metadata, None, None, None, *args)
+
+    def launch_slowly(self, grid: Grid, args: Sequence[Any]) -> None:
+        """Launch through `fn[grid]`: the current stream, Triton's hooks, pointers as tensors."""
+        try:
+            self.fn[grid](*args, **self.options)
+        except (triton.CompilationError, OutOfResources) as error:
+            raise FusedslError(_build_failure(self.fn, error)) from error
+
+
+@dataclass(eq=False)
+class KernelLauncher:
+    """One emitted kernel with one tile configuration, compiled per specialisation and device."""
+
+    source: KernelSource
+    fn: Any
+    config: TileConfig
+    _kernels: dict[Any, Kernel] = field(default_factory=dict[Any, Kernel])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Triton's own launch options."""
+        return {"num_warps": self.config.warps, "num_stages": self.config.stages}
+
+    def kernel(self, specialisation: Any, device: torch.device, args: Sequence[Any]) -> Kernel:
+        """The kernel for this specialisation, compiled with `args` (tensors) if it is new.
+
+        Nothing is launched. `device` must be current. Raises FusedslError: F0601 and F0603 where
+        it cannot be built, F0606 where that would happen during a CUDA graph capture.
+        """
+        key = (specialisation, device)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            if not interprets():
+                refuse_in_capture(device, f"kernel '{self.source.name}' is not compiled yet")
+            kernel = self._kernels[key] = self._compile(args)
+        return kernel
+
+    def _compile(self, args: Sequence[Any]) -> Kernel:
+        kernel = Kernel(self.fn, self.options)
+        if interprets():
+            return kernel
+        try:
+            compiled = self.fn.run(*args, grid=(1, 1, 1), warmup=True, **self.options)
+            run = compiled.run  # loads the binary
+        except (triton.CompilationError, OutOfResources, CompileTimeAssertionFailure) as error:
+            raise FusedslError(_build_failure(self.fn, error)) from error
+        if _takes_nine(run) and getattr(compiled, "function", None) is not None:
+            kernel.direct = run
+            kernel.function = compiled.function
+            kernel.metadata = compiled.packed_metadata
+        return kernel
+
+
+def _takes_nine(run: Any) -> bool:
+    """Whether a launcher is called as (x, y, z, stream, function, metadata, .., *args)."""
+    try:
+        parameters = list(inspect.signature(run).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    names = [p.name.lower() for p in parameters]
+    fixed = names[: len(names) - 1]
+    return (
+        bool(parameters)
+        and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
+        and fixed[:5] == ["gridx", "gridy", "gridz", "stream", "function"]
+        and len(fixed) in (5, 9)
+    )
+
+
+def hooked() -> bool:
+    """Whether a profiler watches launches: then they go through Triton's own path."""
+    runtime = triton.knobs.runtime
+    for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook):
+        if getattr(hook, "calls", hook):
+            return True
+    return False
+
+
+def describe(tensor: Any, fields: dict[str, Any]) -> TensorDescriptor:
+    """A tensor descriptor without the checks of its constructor; `fields` passed them once."""
+    descriptor = TensorDescriptor.__new__(TensorDescriptor)
+    descriptor.__dict__.update(fields)
+    descriptor.base = tensor
+    return descriptor
+
+
+def _build_failure(fn: Any, error: Exception) -> Diagnostic:
+    name = getattr(fn, "__name__", str(fn))
+    if isinstance(error, OutOfResources) and "shared" in str(error.name):
+        return Diagnostic(
+            "F0601",
+            f"kernel '{name}' needs more shared memory than the device has",
+            expected=f"at most {error.limit} bytes",
+            got=f"{error.required} bytes",
+            fix="report the program: the default tile configuration should have been smaller",
+        )
+    return Diagnostic(
+        "F0603",
+        f"kernel '{name}' failed to compile",
+        got=f"{type(error).__name__}: {error}",
+        fix="report the program with its emitted source (Program.source)",
+    )

@@ -1,0 +1,382 @@
+"""The public objects: a compiled program, and one whose weights are bound."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
+from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.ir import Graph, Param
+from fusedsl.rewrite import RewriteResult
+from fusedsl.runtime.binding import Binding, Stamp, folded_names
+from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
+from fusedsl.runtime.device import on_device, refuse_in_capture, stream_getter
+from fusedsl.runtime.engine import Engine
+from fusedsl.runtime.explain import Explanation, explain
+from fusedsl.runtime.report import Report, verify
+
+#: Sets of weights, given per call, whose folded values are kept.
+_WEIGHT_SETS = 8
+
+Output = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program was compiled; see `fusedsl.compile`."""
+
+    numerics: str = "moved"
+    fp32_shift: bool = False
+    tf32: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The options by name."""
+        return {"numerics": self.numerics, "fp32_shift": self.fp32_shift, "tf32": self.tf32}
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the stages made, for inspection."""
+
+    source: Graph
+    expanded: Graph
+    rewritten: RewriteResult
+    plan: Plan
+
+
+class _Caller:
+    """A program with some of its parameters left to give: the fast way from a call to a recipe."""
+
+    def __init__(self, engine: Engine, params: Sequence[Param]):
+        self._engine = engine
+        self._params = tuple(params)
+        self._names = tuple(p.name for p in params)
+
+    def _run(
+        self, binding: Binding, tensors: Sequence[Any], env: Dims, poison: bool = False
+    ) -> tuple[Tensor, ...]:
+        try:
+            key = (torch.is_grad_enabled(), *map(_layout, tensors))
+            recipe = binding.recipes.get(key)
+        except (AttributeError, RuntimeError, TypeError):  # not a dense tensor: said below
+            key = recipe = None
+        if recipe is None:
+            dims = check_tensors(self._params, tensors, env, device=binding.device)
+            recipe = self._engine.recipe(binding, self._names, tensors, dims.values)
+            self._engine.keep(binding, key, recipe)
+        if binding.device is not None and binding.device.type == "cuda":
+            binding.wait(stream_getter()(binding.device.index))
+        return recipe.run(tensors, poison=poison)
+
+    def _count(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> bool:
+        return not named and len(tensors) == len(self._names)
+
+
+def _layout(t: Tensor) -> tuple[Any, ...]:
+    """Everything about a tensor that a prepared call depends on."""
+    return (t.shape, t.stride(), t.dtype, t.device, t.data_ptr() & 15, t.requires_grad)
+
+
+class Program(_Caller):
+    """A compiled program. Call it with all its tensors, or `bind` the weights first.
+
+    Nothing is compiled to machine code before the first call; calls are safe from several threads.
+    """
+
+    def __init__(self, stages: Stages, options: Options, header: Sequence[str] = ()):
+        self.stages = stages
+        self.options = options
+        super().__init__(
+            Engine(stages.source, stages.plan, options.to_json(), header), stages.source.params
+        )
+        self._folding = folded_names(stages.plan)
+        self._weights = tuple(p for p in stages.source.params if p.weight)
+        self._plain: Binding | None = None
+        self._sets: list[_WeightSet] = []
+
+    @property
+    def name(self) -> str:
+        """The name in the program's text."""
+        return self.stages.source.name
+
+    def __call__(self, *tensors: Tensor, **named: Tensor) -> Output:
+        """Run on all parameters, by position or by name, activations and weights alike.
+
+        Gives one tensor, or a tuple in the order of the signature; always new tensors. Weights
+        that are folded are folded once for each set of weights (the same tensor objects,
+        unchanged). Raises FusedslError: F0501 to F0508, F0601, F0603, F0604, F0606.
+        """
+        given = self._given(tensors, named)
+        return _single(self._run(self._binding_for(given), given, Dims()))
+
+    def bind(
+        self,
+        weights: Mapping[str, Tensor] | Any = None,
+        /,
+        *,
+        consume: bool = False,
+        **named: Tensor,
+    ) -> BoundProgram:
+        """Fix the weights: a mapping, a module (its `state_dict()`), keywords, or a mixture.
+
+        Folded values are computed now. Later in-place changes of a weight are noticed at the next
+        call. `consume=True` lets go of originals that are only needed folded: memory is saved,
+        their changes can no longer be noticed. Raises FusedslError: F0501 to F0504, F0506.
+        """
+        if weights is not None and not isinstance(weights, Mapping):
+            weights = weights.state_dict()
+        both = {**(weights or {}), **named}
+        given = arrange(self._weights, (), both)
+        with torch.no_grad():
+            dims = check_tensors(self._weights, given, Dims())
+        table = dict(zip((p.name for p in self._weights), given, strict=True))
+        with on_device(given[0].device if given else torch.device("cpu")):
+            plan = self.stages.plan
+            binding = Binding.make(plan, table, dims, hold=True, consume=consume)
+        return BoundProgram(self, binding)
+
+    def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
+        """Do everything that a call on such tensors does once, and launch nothing.
+
+        After it, the same call captures into a CUDA graph.
+        """
+        self._prepare(tensors, named)
+
+    def explain(self, dims: Mapping[str, int] | None = None, *, device: Any = None) -> Explanation:
+        """Which kernels it became, which rules fired or were refused, and the bytes it moves.
+
+        `dims` gives symbols a value (4096 where it does not).
+        """
+        target = None if device is None else torch.device(device)
+        return explain(self.stages, dims or {}, target)
+
+    def verify(
+        self,
+        dims: Mapping[str, int] | None = None,
+        *,
+        seeds: Sequence[int] = (0, 1),
+        device: Any = None,
+    ) -> Report:
+        """Run on fresh random and hard inputs and hold the results against fp64 and eager torch.
+
+        Raises FusedslError as a call does; failing values are in the report, not raised.
+        """
+        return verify(self, dims or {}, seeds=seeds, device=device)
+
+    def graph(self, stage: str = "source") -> Graph:
+        """The graph after a stage: source (or parse), expand, rewrite, plan. F0507 otherwise."""
+        stages = self.stages
+        made = {
+            "source": stages.source,
+            "parse": stages.source,
+            "expand": stages.expanded,
+            "rewrite": stages.rewritten.graph,
+            "plan": stages.plan.graph,
+        }
+        if stage not in made:
+            raise FusedslError(unknown_option("stage", stage, tuple(made)))
+        return made[stage]
+
+    @property
+    def plan(self) -> Plan:
+        """The kernels and bind-time nodes."""
+        return self.stages.plan
+
+    @property
+    def kernels(self) -> tuple[KernelPlan, ...]:
+        """The kernel plans, in launch order."""
+        return self.stages.plan.kernels
+
+    @property
+    def source(self) -> str:
+        """The emitted file, with the main loop that this process would use first."""
+        return self.source_for(self._engine.default_loop())
+
+    def source_for(self, main_loop: str) -> str:
+        """The emitted file for "tma" or "pointer"."""
+        if main_loop not in ("tma", "pointer"):
+            raise FusedslError(unknown_option("main loop", main_loop, ("tma", "pointer")))
+        return self._engine.emit(main_loop).text
+
+    @property
+    def main_loop(self) -> str:
+        """Which loop projections use: "auto", "tma" or "pointer".
+
+        "auto" is what the device allows. Both it and "tma" use the pointer loop where a tensor is
+        not aligned.
+        """
+        return self._engine.main_loop
+
+    @main_loop.setter
+    def main_loop(self, value: str) -> None:
+        if value not in ("auto", "tma", "pointer"):
+            raise FusedslError(unknown_option("main loop", value, ("auto", "tma", "pointer")))
+        with self._engine.lock:
+            self._engine.main_loop = value
+            self._plain, self._sets = None, []
+
+    def run_poisoned(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """A call whose every buffer holds NaN before the first launch."""
+        given = self._given(tensors, {})
+        return self._run(self._binding_for(given), given, Dims(), poison=True)
+
+    def __repr__(self) -> str:
+        kernels = ", ".join(k.name for k in self.kernels)
+        return f"Program({self.name!r}, kernels=[{kernels}])"
+
+    def _given(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+        if self._count(tensors, named):
+            return tensors
+        return arrange(self._params, tensors, named)
+
+    def _prepare(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> None:
+        given = self._given(tensors, named)
+        dims = check_tensors(self._params, given, Dims())
+        binding = self._binding_for(given)
+        recipe = self._engine.recipe(binding, self._names, given, dims.values)
+        self._engine.keep(binding, (torch.is_grad_enabled(), *map(_layout, given)), recipe)
+
+    def _binding_for(self, given: Sequence[Any]) -> Binding:
+        """The binding of weights given per call; folding is repeated only for changed weights."""
+        if not self._folding:
+            if self._plain is None:
+                self._plain = Binding(self.stages.plan, Dims())
+            return self._plain
+        folded = [(n, t) for n, t in zip(self._names, given, strict=True) if n in self._folding]
+        for entry in self._sets:
+            if entry.matches(folded):
+                return entry.binding
+        return self._fold(folded, given)
+
+    def _fold(self, folded: Sequence[tuple[str, Any]], given: Sequence[Any]) -> Binding:
+        dims = check_tensors(self._params, given, Dims())
+        table = dict(folded)
+        device = folded[0][1].device
+        refuse_in_capture(device, "weights have to be folded")
+        with self._engine.lock, on_device(device):
+            known = next((e for e in self._sets if e.matches(folded)), None)
+            if known is not None:
+                return known.binding
+            binding = Binding.make(self.stages.plan, table, dims, hold=False)
+            entry = _WeightSet.of(folded, binding)
+            self._sets = [entry, *(e for e in self._sets if e.alive())][:_WEIGHT_SETS]
+            return binding
+
+
+@dataclass(frozen=True)
+class _WeightSet:
+    """Weights given per call, held weakly, and what was folded from them."""
+
+    weights: tuple[Callable[[], Any], ...]
+    stamps: tuple[Stamp, ...]
+    binding: Binding = field(repr=False)
+
+    @staticmethod
+    def of(folded: Sequence[tuple[str, Tensor]], binding: Binding) -> _WeightSet:
+        """Remember these weights."""
+        return _WeightSet(
+            tuple(weakref.ref(t) for _, t in folded),
+            tuple(Stamp.of(t) for _, t in folded),
+            binding,
+        )
+
+    def matches(self, folded: Sequence[tuple[str, Any]]) -> bool:
+        """Whether these are the same objects, unchanged. Inference tensors never are: their
+        changes cannot be noticed."""
+        return all(
+            ref() is tensor and stamp.version >= 0 and Stamp.of(tensor) == stamp
+            for (_, tensor), ref, stamp in zip(folded, self.weights, self.stamps, strict=True)
+        )
+
+    def alive(self) -> bool:
+        """Whether the weights still exist."""
+        return all(ref() is not None for ref in self.weights)
+
+
+class BoundProgram(_Caller):
+    """A program whose weights are bound: call it with the activations, in signature order."""
+
+    def __init__(self, program: Program, binding: Binding):
+        super().__init__(program._engine, [p for p in program.stages.source.params if not p.weight])
+        self.program = program
+        self._binding = binding
+        self._grad = tuple(n for n, t in binding.weights.items() if t.requires_grad)
+
+    def __call__(self, *tensors: Tensor, **named: Tensor) -> Output:
+        """Run on the activations, by position or by name; see `Program.__call__`.
+
+        A bound weight that was written to in place is noticed here, and folded anew. Raises also
+        F0505 where such a weight was folded together with a consumed one.
+        """
+        given = self._given(tensors, named)
+        return _single(self._run(self._fresh(), given, self._binding.dims))
+
+    def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
+        """Do everything that a call on such tensors does once, and launch nothing."""
+        given = self._given(tensors, named)
+        binding = self._fresh()
+        dims = check_tensors(self._params, given, binding.dims, device=binding.device)
+        recipe = self._engine.recipe(binding, self._names, given, dims.values)
+        self._engine.keep(binding, (torch.is_grad_enabled(), *map(_layout, given)), recipe)
+
+    def rebind(self) -> None:
+        """Fold the weights anew from what they hold now.
+
+        Needed only after writes that torch does not count: `param.data.copy_(...)`, or writes
+        from outside torch. Folded values keep their addresses, so captured graphs see the new
+        ones. Raises FusedslError: F0505 if a weight that would be needed was consumed.
+        """
+        with self._engine.lock:
+            self._binding.refresh(force=True)
+
+    @property
+    def folded_bytes(self) -> int:
+        """Bytes that folded values take, beside the original weights."""
+        return self._binding.folded_bytes
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """The original weights that are still held, by name."""
+        return dict(self._binding.weights)
+
+    def __repr__(self) -> str:
+        return f"BoundProgram({self.program.name!r}, activations={list(self._names)})"
+
+    def _given(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+        if self._count(tensors, named):
+            return tensors
+        weights = frozenset(p.name for p in self.program.stages.source.params if p.weight)
+        consumed = self._binding.consumed
+        return arrange(self._params, tensors, named, bound=weights, consumed=consumed)
+
+    def _fresh(self) -> Binding:
+        binding = self._binding
+        if binding.is_stale():
+            with self._engine.lock, on_device(binding.device or torch.device("cpu")):
+                if binding.is_stale():
+                    binding.refresh()
+        if self._grad and torch.is_grad_enabled():
+            raise FusedslError(no_gradients(self._grad))
+        return binding
+
+
+def _single(outputs: tuple[Tensor, ...]) -> Output:
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def unknown_option(kind: str, got: object, allowed: Sequence[object]) -> Diagnostic:
+    """F0507 for an option value that does not exist."""
+    names = [str(value) for value in allowed]
+    return Diagnostic(
+        "F0507",
+        f"unknown {kind} '{got}'",
+        expected=", ".join(names),
+        got=str(got),
+        fix=did_you_mean(str(got), names, f"{kind}s"),
+    )

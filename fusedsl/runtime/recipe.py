@@ -1,0 +1,151 @@
+"""A prepared call: buffers to allocate and kernels to launch, for one layout of the arguments.
+
+Everything that can be decided from shapes, strides, dtypes and alignment is decided by
+`Engine.recipe`; `Recipe.run` then only allocates, fills in pointers and launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusedsl.runtime.device import on_device, stream_getter
+from fusedsl.runtime.launch import Grid, Kernel, describe, hooked
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor to allocate on every call."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A descriptor argument. `fixed` is the ready one for a value that never moves."""
+
+    position: int
+    slot: int
+    fields: dict[str, Any]
+    fixed: Any = None
+
+    def of(self, tensors: Sequence[Tensor]) -> Any:
+        """The descriptor for this call's tensors."""
+        return self.fixed or describe(tensors[self.slot], self.fields)
+
+
+@dataclass(eq=False)
+class Launch:
+    """One launch: the kernel, its grid, and where its run-time arguments come from."""
+
+    kernel: Kernel
+    grid: Grid
+    template: list[Any]
+    pointers: tuple[tuple[int, int], ...]
+    descriptors: tuple[Descriptor, ...]
+
+    def arguments(self, pointed: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:
+        """The arguments; `pointed` is what goes where the kernel takes a pointer."""
+        args = self.template.copy()
+        for position, slot in self.pointers:
+            args[position] = pointed[slot]
+        for descriptor in self.descriptors:
+            args[descriptor.position] = descriptor.of(tensors)
+        return args
+
+    def run(self, pointers: Sequence[int], tensors: Sequence[Tensor], stream: int) -> None:
+        """Launch directly, or through Triton where that is not possible."""
+        kernel = self.kernel
+        if kernel.direct is None:
+            kernel.launch_slowly(self.grid, self.arguments(tensors, tensors))
+            return
+        args = self.arguments(pointers, tensors)
+        if kernel.proven:
+            kernel.launch(self.grid, stream, args)
+            return
+        try:
+            kernel.launch(self.grid, stream, args)
+            kernel.proven = True
+        except TypeError:  # a launcher with another argument list: nothing was launched
+            kernel.direct = None
+            kernel.launch_slowly(self.grid, self.arguments(tensors, tensors))
+
+
+@dataclass(eq=False)
+class Recipe:
+    """A prepared call.
+
+    Slots: the tensors given, then `static` (bound values), then `buffers`. `copies` are given
+    tensors that kernels need contiguous. `outputs` are slots in the order of the signature, with
+    whether the value must be copied because it outlives the call.
+    """
+
+    device: torch.device
+    static: tuple[Tensor, ...]
+    buffers: tuple[Buffer, ...]
+    copies: tuple[int, ...]
+    launches: tuple[Launch, ...]
+    outputs: tuple[tuple[int, bool], ...]
+    kernels: tuple[str, ...] = ()
+    main_loops: tuple[str, ...] = ()
+    _direct: bool = field(default=False)
+
+    def run(self, given: Sequence[Tensor], *, poison: bool = False) -> tuple[Tensor, ...]:
+        """Allocate, launch on the current stream of the tensors' device, give the outputs.
+
+        With `poison` every buffer holds NaN before the first launch.
+        """
+        tensors = [*given, *self.static]
+        for slot in self.copies:
+            tensors[slot] = tensors[slot].contiguous()
+        device = self.device
+        for buffer in self.buffers:
+            tensors.append(torch.empty(buffer.shape, dtype=buffer.dtype, device=device))
+        if poison:
+            for tensor in tensors[len(tensors) - len(self.buffers) :]:
+                tensor.fill_(float("nan"))
+        if self.launches:
+            with on_device(device):
+                self._launch(tensors)
+        return tuple(tensors[s].clone() if copy else tensors[s] for s, copy in self.outputs)
+
+    def _launch(self, tensors: list[Tensor]) -> None:
+        if self.device.type != "cuda" or hooked():
+            for launch in self.launches:
+                launch.kernel.launch_slowly(launch.grid, launch.arguments(tensors, tensors))
+            return
+        stream = stream_getter()(self.device.index)
+        pointers = [tensor.data_ptr() for tensor in tensors]
+        for launch in self.launches:
+            launch.run(pointers, tensors, stream)
+
+
+@dataclass(eq=False)
+class EmptyRecipe:
+    """A call with a zero-sized tensor: nothing is launched.
+
+    Outputs without elements are allocated; others (a contraction over nothing) come from the
+    reference evaluation `compute`.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+    device: torch.device
+    compute: Any
+    kernels: tuple[str, ...] = ()
+    main_loops: tuple[str, ...] = ()
+
+    def run(self, given: Sequence[Tensor], *, poison: bool = False) -> tuple[Tensor, ...]:
+        """The outputs; `poison` has nothing to poison."""
+        if all(0 in shape for shape in self.shapes):
+            return tuple(
+                torch.empty(shape, dtype=dtype, device=self.device)
+                for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+            )
+        return self.compute(given)

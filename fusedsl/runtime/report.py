@@ -1,0 +1,175 @@
+"""Checking a program against the fp64 oracle and against eager torch, on values that hurt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fusedsl.ir import Graph, Layout, evaluate, evaluate_eager, random_inputs
+from fusedsl.runtime.explain import nominal_dims
+from fusedsl.runtime.load import interprets
+
+if TYPE_CHECKING:
+    from fusedsl.runtime.program import Program
+
+#: Error allowed against eager's: a moved rounding may fall either way on one value.
+RATIO = 1.1
+#: Added to eager's error, in units in the last place of the output: eager may be exact by luck.
+FLOOR_ULPS = 0.5
+_EPS = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
+
+#: Kinds of input: fresh normal values, and the values that break kernels.
+CASES = ("normal", "outlier columns", "zero rows", "large means")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One output of one run. Errors are relative Frobenius norms against fp64; `max_*` are the
+    largest absolute errors over the largest absolute value."""
+
+    case: str
+    seed: int
+    output: str
+    error: float
+    eager_error: float
+    max_error: float
+    max_eager_error: float
+    finite: bool
+    ok: bool
+
+    @property
+    def ratio(self) -> float:
+        """This program's error over eager's; below 1 it is the more exact one."""
+        return self.error / self.eager_error if self.eager_error else float(self.error > 0)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Every check of `Program.verify`."""
+
+    name: str
+    dims: dict[str, int]
+    device: str
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def worst(self) -> Check:
+        """The check with the largest error relative to eager's."""
+        return max(self.checks, key=lambda check: (not check.ok, check.ratio))
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "name": self.name,
+            "dims": self.dims,
+            "device": self.device,
+            "ok": self.ok,
+            "checks": [{**asdict(check), "ratio": check.ratio} for check in self.checks],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} on {self.device}: {'passed' if self.ok else 'FAILED'}"]
+        for c in self.checks:
+            verdict = "ok  " if c.ok else "FAIL"
+            lines.append(
+                f"  {verdict} {c.case}, seed {c.seed}, {c.output}: error {c.error:.2e}, "
+                f"eager {c.eager_error:.2e} (ratio {c.ratio:.2f})"
+                + ("" if c.finite else ", not finite where fp64 is")
+            )
+        return "\n".join(lines)
+
+
+def verify(
+    program: Program,
+    dims: Mapping[str, int],
+    *,
+    seeds: Sequence[int] = (0, 1),
+    device: Any = None,
+) -> Report:
+    """Run `program` on fresh inputs of every kind and compare; see `Program.verify`.
+
+    A check passes if the error is at most `RATIO` times eager's plus `FLOOR_ULPS`, and the result
+    is finite wherever the fp64 result fits its dtype. Buffers hold NaN before each run.
+    """
+    graph = program.stages.source
+    default = 37 if interprets() else 509
+    env = nominal_dims(graph, dims, default)
+    where = torch.device(device or ("cpu" if interprets() else "cuda"))
+    if where.type == "cuda" and where.index is None:
+        where = torch.device("cuda", torch.cuda.current_device())
+    checks: list[Check] = []
+    for case in CASES:
+        for seed in seeds:
+            inputs = hard_inputs(graph, env, case, seed, str(where))
+            checks += _run(program, inputs, case, seed)
+    return Report(graph.name, env, str(where), tuple(checks))
+
+
+def hard_inputs(
+    graph: Graph, env: Mapping[str, int], case: str, seed: int, device: str
+) -> dict[str, Tensor]:
+    """Fresh inputs; activations carry the case's values.
+
+    "outlier columns": two columns times 1000. "zero rows": every third row. "large means": every
+    other row gets a mean of 100 standard deviations.
+    """
+    inputs = random_inputs(graph, env, seed=seed, device=device)
+    for param in graph.params:
+        x = inputs[param.name]
+        if param.weight or param.type.layout is not Layout.TILE or 0 in x.shape:
+            continue
+        if case == "outlier columns":
+            x[:, seed % x.shape[1]] *= 1000
+            x[:, -1] *= 1000
+        elif case == "zero rows":
+            x[::3] = 0
+        elif case == "large means":
+            x[::2] += 100
+    return inputs
+
+
+def _run(program: Program, inputs: Mapping[str, Tensor], case: str, seed: int) -> list[Check]:
+    graph = program.stages.source
+    with torch.no_grad():
+        exact = evaluate(graph, inputs)
+        eager = evaluate_eager(graph, inputs)
+        given = tuple(inputs[p.name] for p in graph.params)
+        outputs = program.run_poisoned(*given)
+    checks: list[Check] = []
+    for name, got in zip(graph.outputs, outputs, strict=True):
+        error, largest = distance(got, exact[name])
+        eager_error, eager_largest = distance(eager[name], exact[name])
+        finite = _finite(got, exact[name])
+        floor = FLOOR_ULPS * _EPS[got.dtype]
+        ok = finite and error <= RATIO * eager_error + floor
+        checks.append(
+            Check(case, seed, name, error, eager_error, largest, eager_largest, finite, ok)
+        )
+    return checks
+
+
+def distance(got: Tensor, exact: Tensor) -> tuple[float, float]:
+    """Relative Frobenius and relative maximum error against fp64, over the finite values."""
+    if not got.numel():
+        return 0.0, 0.0
+    where = exact.isfinite() & got.isfinite()
+    want = torch.where(where, exact, 0.0)
+    error = torch.where(where, got.double(), 0.0) - want
+    scale = float(want.norm()) or 1.0
+    peak = float(want.abs().max()) or 1.0
+    return float(error.norm()) / scale, float(error.abs().max()) / peak
+
+
+def _finite(got: Tensor, exact: Tensor) -> bool:
+    """Finite wherever the fp64 value fits the dtype."""
+    fits = exact.abs() <= torch.finfo(got.dtype).max
+    return bool((got.isfinite() | ~fits).all())

@@ -11,16 +11,9 @@ from fusedsl.codegen import Arg, KernelSource, ProgramSource
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import BlockLibrary, Dim, GraphBuilder, Kind, tensor
-from fusedsl.runtime.build import (
-    TARGETS,
-    BuiltKernel,
-    BuildReport,
-    TargetSource,
-    build,
-    compile_all,
-    find_target,
-)
-from fusedsl.schedule import TileConfig
+from fusedsl.runtime.ahead import Schedule, compile_all
+from fusedsl.runtime.build import BuildReport, BuiltKernel, compile_jobs, place
+from fusedsl.schedule import Target, TileConfig
 
 POINTER = '''
 import triton
@@ -84,9 +77,9 @@ def _plan() -> Plan:
     return Plan(graph, (), (kernel,))
 
 
-def _part(plan: Plan, target: str, config: TileConfig) -> TargetSource:
+def _emitted(plan: Plan, loop: str) -> ProgramSource:
     names = ("x", "w", "y")
-    if TARGETS[target].main_loop == "tma":
+    if loop == "tma":
         blocks = {"x": ("BLOCK_M", "BLOCK_K"), "w": ("BLOCK_N", "BLOCK_K")}
         args = [Arg(n, "descriptor", n, blocks.get(n, ("BLOCK_M", "BLOCK_N"))) for n in names]
         text = TMA
@@ -95,15 +88,20 @@ def _part(plan: Plan, target: str, config: TileConfig) -> TargetSource:
         args = [arg for pair in pairs for arg in pair]
         text = POINTER
     args += [Arg("M", "rows"), *SIZES, *TILES]
-    kernel = KernelSource("gemm", plan.kernels[0], tuple(args))
-    source = ProgramSource(text, TARGETS[target].main_loop, (kernel,))
-    return TargetSource(TARGETS[target], source, {"gemm": config})
+    return ProgramSource(text, loop, (KernelSource("gemm", plan.kernels[0], tuple(args)),))
 
 
 def _build(tmp_path: Path, configs: dict[str, TileConfig]) -> BuildReport:
     plan = _plan()
-    parts = [_part(plan, name, config) for name, config in configs.items()]
-    return build(plan, parts, {"K": 512, "N": 1024}, tmp_path)
+    emitted = {loop: _emitted(plan, loop) for loop in ("tma", "pointer")}
+    targets = [Target.parse(name) for name in configs]
+    jobs = []
+    for target in targets:
+        loops = {"gemm": target.main_loop}
+        env = {"K": 512, "N": 1024}
+        how = Schedule(target, loops, {"gemm": configs[target.name]}, env)
+        jobs += place(plan, how, emitted, tmp_path / target.name)
+    return BuildReport(compile_jobs(plan, targets, jobs))
 
 
 def test_binaries_for_both_vendors_and_both_main_loops(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_binaries_for_both_vendors_and_both_main_loops(tmp_path: Path) -> None:
         assert all(Path(f).stat().st_size > 0 for f in kernel.files)
         binary = ".hsaco" if kernel.target.startswith("gfx") else ".cubin"
         assert any(f.endswith(binary) for f in kernel.files)
-        assert Path(report.sources[kernel.target]).exists()
+        assert list(Path(kernel.files[0]).parent.glob("*.py"))
     ampere = next(k for k in report.kernels if k.target == "sm_80")
     ptx = Path(next(f for f in ampere.files if f.endswith(".ptx"))).read_text()
     assert "cp.async" in ptx, "pointers are not declared as aligned"
@@ -146,13 +144,6 @@ def test_a_kernel_that_does_not_compile_is_reported_and_the_rest_go_on(tmp_path:
     )
     assert [d.code for d in report.diagnostics] == ["F0603"]
     assert report.kernels[0].error and report.kernels[1].registers > 0
-
-
-def test_an_unknown_target_has_a_suggestion() -> None:
-    with pytest.raises(FusedslError) as caught:
-        find_target("sm90")
-    assert caught.value.codes == ("F0602",)
-    assert caught.value.diagnostics[0].fix == "did you mean 'sm_90'?"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -47,7 +47,6 @@ class Body:
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     stored: dict[str, str] = field(default_factory=dict[str, str])
-    once: str = ""
 
     def __post_init__(self) -> None:
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
@@ -290,16 +289,8 @@ class Body:
         elif kind.layout is Layout.ROW:
             lines.append(fragment("store_row", var.name, self.pointer(value), dtype))
         elif var.layout in (Layout.COLUMN, Layout.SCALAR) and kind.layout is Layout.COLUMN:
-            lines.append(
-                fragment(
-                    "store_column",
-                    var.name,
-                    self.pointer(value),
-                    self.stride(value),
-                    dtype,
-                    self.once,
-                )
-            )
+            pointer, stride = self.pointer(value), self.stride(value)
+            lines.append(fragment("store_column", var.name, pointer, stride, dtype))
         else:
             self._store_tile(value, var, dtype, lines)
 

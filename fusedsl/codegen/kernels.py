@@ -12,8 +12,14 @@ from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
 from fusedsl.schedule import RESIDENT_COLUMNS
 
+#: Tile in which a projection kernel reads the rows it takes a statistic of.
+STREAM_ROWS, STREAM_COLUMNS = 16, 512
+
 _CONFIG = ("BLOCK_M", "BLOCK_N")
 _GEMM_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "PRECISION")
+
+#: Tile in which a projection kernel reads the rows it takes a statistic of.
+STREAM_ROWS, STREAM_COLUMNS = 16, 512
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[
         assert node.block.reduction is not None
         running = body.state_names(node, "_all")
         for name, identity in zip(running, node.block.reduction.identity, strict=True):
-            before.append(fragment("state", name, _constant(identity)))
+            before.append(fragment("state", name, _constant(identity), "BLOCK_M"))
         inside.append(f"# {node.block.name}: {node.origin or node.name}")
         states = body.chunk(node, node.inputs[0], "min(BLOCK_N, N - start)", inside)
         merge = function_name(node.block.reduction.merge)
@@ -187,19 +193,14 @@ def _without_writes(kernel: KernelPlan) -> KernelPlan:
 # projections -----------------------------------------------------------------------------------
 def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, keep_roundings: bool) -> Emitted:
     body = Body(plan, kernel, tma, keep_roundings, "WIDTH")
-    body.once = "(tile_n == 0)"
     anchor = kernel.anchor
     assert anchor is not None
     slots = _operands(body, kernel, tma)
-    stream_init, stream_step, columns = _streamed(body, kernel)
+    stream, rest = _streamed(body, kernel)
+    columns: list[str] = []
     side: list[str] = []
     _start_side(body, kernel, side)
-    rest = []
-    for node in kernel.steps:
-        if body.column_only(node):
-            body.emit(node, columns)
-        else:
-            rest.append(node)
+    rest = _emit_columns(body, rest, columns)
     body.load_columns(rest, columns)
     for node in rest:
         body.emit(node, side)
@@ -212,8 +213,7 @@ def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, keep_roundings: bool) -> Em
         tma=tma,
         paired=kernel.paired,
         tile_n="(BLOCK_N // 2)" if kernel.paired else "BLOCK_N",
-        stream_init=stream_init,
-        stream_step=stream_step,
+        stream=stream,
         column_lines=columns,
         side_lines=side,
         **slots,
@@ -258,27 +258,39 @@ def _start_side(body: Body, kernel: KernelPlan, side: list[str]) -> None:
         body.store(anchor.name, side)
 
 
-def _streamed(body: Body, kernel: KernelPlan) -> tuple[list[str], list[str], list[str]]:
-    """Statistics of the streamed operand: before, inside and after the main loop."""
-    init: list[str] = []
-    step: list[str] = []
-    columns: list[str] = []
+def _streamed(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[Node]]:
+    """The phase that takes statistics of the streamed operand, and the steps left over."""
     if not kernel.streamed:
-        return init, step, columns
-    tile, live = body.namer.fresh("a_wide"), body.namer.fresh("a_valid")
-    step += fragment("chunk_tile", tile, "a", live, "step * BLOCK_K", "K").split("\n")
-    count = "min(BLOCK_K, K - step * BLOCK_K)"
+        return {}, list(kernel.steps)
+    before: list[str] = []
+    inside: list[str] = []
+    after: list[str] = []
+    tiles, body.descriptors = body.descriptors, False
+    running: dict[str, list[str]] = {}
     for node in kernel.streamed:
         reduction = node.block.reduction
         assert reduction is not None
-        running = body.state_names(node, "_all")
-        for name, identity in zip(running, reduction.identity, strict=True):
-            init.append(fragment("state", name, _constant(identity)))
-        states = body.state_names(node)
-        step.append(f"# {node.block.name}: {node.origin or node.name}")
-        step.append(fragment("call", states, function_name(reduction.chunk), [tile, live, count]))
-        arguments = ["step * BLOCK_K", *running, count, *states]
-        step.append(fragment("call", running, function_name(reduction.merge), arguments))
-        columns.append(f"# {node.block.name}: {node.origin or node.name}")
-        body.finish(node, running, "K", columns)
-    return init, step, columns
+        running[node.name] = body.state_names(node, "_all")
+        for name, identity in zip(running[node.name], reduction.identity, strict=True):
+            before.append(fragment("state", name, _constant(identity), "STREAM_M"))
+        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        count = "min(STREAM_K, K - start)"
+        states = body.chunk(node, node.inputs[0], count, inside)
+        arguments = ["start", *running[node.name], count, *states]
+        merge = function_name(reduction.merge)
+        inside.append(fragment("call", running[node.name], merge, arguments))
+    body.values = {}
+    for node in kernel.streamed:
+        body.finish(node, running[node.name], "K", after)
+    known = {r.name for n in kernel.streamed for r in n.results}
+    rest: list[Node] = []
+    for node in kernel.steps:
+        if any(n in known for n in node.inputs):
+            known |= {r.name for r in node.results}
+            body.emit(node, after)
+        else:
+            rest.append(node)
+    body.values = {}
+    body.descriptors = tiles
+    slots: dict[str, object] = {"before": before, "inside": inside, "after": after}
+    return {**slots, "rows": STREAM_ROWS, "columns": STREAM_COLUMNS}, rest

@@ -9,7 +9,8 @@ import re
 SKELETON = frozenset(
     [
         "M", "N", "K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "FAST", "PRECISION",
-        "WIDTH", "tl", "triton", "tile", "tiles_m", "tiles_n", "group", "group_rows", "within",
+        "WIDTH", "STREAM_M", "STREAM_K", "share",
+        "tl", "triton", "tile", "tiles_m", "tiles_n", "group", "group_rows", "within",
         "tile_m", "tile_n", "row0", "col0", "acc", "a", "b", "step", "rows", "rows64", "row_live",
         "first", "second", "left", "right", "col", "piece", "cols", "col_live", "side", "part",
         "start", "min", "max", "range", "lane", "a_rows", "a_live", "b_cols", "b_live", "a_ptrs",

@@ -44,14 +44,21 @@ def evaluate_eager(graph: Graph, inputs: Mapping[str, Tensor]) -> dict[str, Tens
 def call_reference(
     node: Node, values: Mapping[str, Tensor], env: Mapping[str, int], run: Any
 ) -> Any:
-    """Call a block's torch function on this node's operands; dims in attributes are bound."""
+    """Call a block's torch function on this node's operands; dims in attributes are bound.
+
+    A symbol that no input binds (a number of column tiles, which a schedule chooses) comes as None.
+    """
     operands = [values[op] if isinstance(op, str) else op for op in node.operands]
     attrs = {
-        name: value.bind(env) if isinstance(value, Dim) else value
+        name: _bound(value, env) if isinstance(value, Dim) else value
         for name, value in node.attrs
         if name != "out_dtype"
     }
     return run(*operands, **attrs)
+
+
+def _bound(dim: Dim, env: Mapping[str, int]) -> int | None:
+    return dim.bind(env) if dim.symbol is None or dim.symbol in env else None
 
 
 def as_tuple(value: Any) -> tuple[Tensor, ...]:

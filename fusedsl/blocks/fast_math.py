@@ -57,6 +57,19 @@ def fast_sigmoid(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def sigmoid_and_slope(x, FAST: tl.constexpr):
+    """(s, s (1 - s)) with s = sigmoid(x), in fp32; the portable form does not cancel near s = 1."""
+    if FAST:
+        s = fast_sigmoid(x, FAST)
+        return s, s * (1.0 - s)
+    else:
+        e = fast_exp(-tl.abs(x), FAST)
+        large = 1.0 / (1.0 + e)
+        small = e * large
+        return tl.where(x < 0.0, small, large), small * large
+
+
+@triton.jit
 def times_sigmoid(x, u, FAST: tl.constexpr):
     """x * sigmoid(2 u) = 0.5 x (1 + tanh u) in fp32; the portable form does not cancel."""
     if FAST:

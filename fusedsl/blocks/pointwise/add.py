@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import triton
+import triton.language as tl  # noqa: F401 (the interpreter looks for it beside a jit function)
 
 from fusedsl.blocks.pointwise.common import (
     Cotangents,

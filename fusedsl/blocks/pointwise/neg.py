@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import triton
+import triton.language as tl  # noqa: F401 (the interpreter looks for it beside a jit function)
 
 from fusedsl.blocks.pointwise.common import Cotangents, Names, NodeAttrs, NodeOperands
 from fusedsl.blocks.typing import elementwise

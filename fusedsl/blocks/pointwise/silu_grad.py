@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from fusedsl.blocks.fast_math import fast_sigmoid
+from fusedsl.blocks.fast_math import sigmoid_and_slope
 from fusedsl.blocks.typing import elementwise
 from fusedsl.ir import Block, Elementwise, Kind, OperandSpec, Rowwise
 
@@ -14,8 +14,8 @@ from fusedsl.ir import Block, Elementwise, Kind, OperandSpec, Rowwise
 @triton.jit
 def silu_grad(x, FAST: tl.constexpr):
     """sigmoid(x) * (1 + x * (1 - sigmoid(x))), in fp32 registers."""
-    s = fast_sigmoid(x, FAST)
-    return s * (1.0 + x * (1.0 - s))
+    s, slope = sigmoid_and_slope(x, FAST)
+    return s + x * slope
 
 
 def _reference(x: torch.Tensor) -> torch.Tensor:

@@ -57,16 +57,15 @@ def fast_sigmoid(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def sigmoid_and_slope(x, FAST: tl.constexpr):
-    """(s, s (1 - s)) with s = sigmoid(x), in fp32; the portable form does not cancel near s = 1."""
+def sigmoid_slope(x, FAST: tl.constexpr):
+    """s (1 - s) with s = sigmoid(x), in fp32; the portable form does not cancel near s = 1."""
     if FAST:
         s = fast_sigmoid(x, FAST)
-        return s, s * (1.0 - s)
+        return s * (1.0 - s)
     else:
         e = fast_exp(-tl.abs(x), FAST)
         large = 1.0 / (1.0 + e)
-        small = e * large
-        return tl.where(x < 0.0, small, large), small * large
+        return e * large * large
 
 
 @triton.jit

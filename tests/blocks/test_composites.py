@@ -30,6 +30,8 @@ from tests.blocks.harness import (
     types_like,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(encountered in|All-NaN):RuntimeWarning")
+
 EXPANDING = each(lambda b: b.expand is not None)
 DTYPES = ("bf16", "fp16", "fp32")
 

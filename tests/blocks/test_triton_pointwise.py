@@ -16,6 +16,9 @@ from fusedsl.blocks import library
 from fusedsl.ir import Block, Kind
 from tests.blocks.harness import attr_variants, each, random_operands, run_pointwise
 
+#: numpy, under the interpreter, remarks on what the hard values are there for.
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
 POINTWISE = each(lambda b: b.kind is Kind.POINTWISE)
 UNARY = [n for n in POINTWISE if len(library()[n].operands) == 1]
 ULP = 2.0**-24

@@ -11,6 +11,8 @@ from fusedsl.blocks import library
 from fusedsl.ir import Kind, as_tuple
 from tests.blocks.harness import each, run_merge_all, run_reduction
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(encountered in|All-NaN):RuntimeWarning")
+
 REDUCTIONS = each(lambda b: b.kind is Kind.ROW_REDUCTION)
 
 

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from fusedsl.blocks.fast_math import fast_exp, sigmoid_and_slope
+from fusedsl.blocks.fast_math import fast_exp, fast_sigmoid, sigmoid_slope
 from fusedsl.blocks.typing import elementwise
 from fusedsl.ir import Attr, Block, Elementwise, Kind, OperandSpec, Rowwise
 
@@ -15,10 +15,11 @@ from fusedsl.ir import Attr, Block, Elementwise, Kind, OperandSpec, Rowwise
 def gelu_grad(x, APPROXIMATE: tl.constexpr, FAST: tl.constexpr):
     """Phi(x) + x * phi(x), or its tanh approximation, in fp32 registers."""
     if APPROXIMATE == "tanh":
-        s, ds = sigmoid_and_slope(1.5957691216057308 * (x + 0.044715 * x * x * x), FAST)
-        # beyond 20 s is 0 or 1 and its slope is 0, where x^3 would overflow
+        u = 1.5957691216057308 * (x + 0.044715 * x * x * x)
+        # beyond 20 the sigmoid is flat, and x^3 may overflow
         near = tl.minimum(tl.maximum(x, -20.0), 20.0)
-        return s + ds * (1.5957691216057308 * (near + 0.134145 * near * near * near))
+        slope = 1.5957691216057308 * (near + 0.134145 * near * near * near)
+        return fast_sigmoid(u, FAST) + sigmoid_slope(u, FAST) * slope
     else:
         density = 0.3989422804014327 * fast_exp(-0.5 * x * x, FAST)
         return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476)) + x * density

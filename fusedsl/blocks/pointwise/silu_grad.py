@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from fusedsl.blocks.fast_math import sigmoid_and_slope
+from fusedsl.blocks.fast_math import fast_sigmoid, sigmoid_slope
 from fusedsl.blocks.typing import elementwise
 from fusedsl.ir import Block, Elementwise, Kind, OperandSpec, Rowwise
 
@@ -14,8 +14,7 @@ from fusedsl.ir import Block, Elementwise, Kind, OperandSpec, Rowwise
 @triton.jit
 def silu_grad(x, FAST: tl.constexpr):
     """sigmoid(x) * (1 + x * (1 - sigmoid(x))), in fp32 registers."""
-    s, slope = sigmoid_and_slope(x, FAST)
-    return s + x * slope
+    return fast_sigmoid(x, FAST) + x * sigmoid_slope(x, FAST)
 
 
 def _reference(x: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,8 @@ def arrange_call(
                 problems.append((key, _bad_attr(block, spec, value)))
             else:
                 attrs[key] = coerced
-    problems += _missing(block, operands, named)
+    if len(positional) <= len(block.operands):  # else an attribute may stand among the operands
+        problems += _missing(block, operands, named)
     problems += _literals(block, operands)
     if problems:
         return None, [item.at(_place(places, key)) for key, item in problems]
@@ -93,7 +94,7 @@ def _unknown_attr(block: Block, key: str) -> Diagnostic:
 
 def _bad_attr(block: Block, spec: Attr, value: object) -> Diagnostic:
     if spec.is_out_of_range(value):
-        return out_of_range(f"the value of '{spec.name}'", value, spec.expectation())
+        return _out_of_range(f"the value of '{spec.name}'", value, spec.expectation())
     got = str(value)
     near = closest(got, [str(c) for c in spec.choices])
     return Diagnostic(
@@ -101,14 +102,18 @@ def _bad_attr(block: Block, spec: Attr, value: object) -> Diagnostic:
         f"attribute '{spec.name}' of '{block.name}' does not accept this value",
         expected=spec.expectation(),
         got=got,
-        fix=f"did you mean {near}?" if near else f"write {spec.name}= with {spec.expectation()}",
+        fix=f"did you mean '{near}'?" if near else f"write {spec.name}= with {spec.expectation()}",
     )
 
 
-def out_of_range(what: str, value: object, expected: str) -> Diagnostic:
-    """The diagnostic for a number no kernel can hold."""
-    digits = len(str(value)) if not isinstance(value, int) or abs(value) < 10**40 else 41
-    got = str(value) if digits <= 40 else "a number of more than 40 digits"
+def _out_of_range(what: str, value: object, expected: str) -> Diagnostic:
+    got = str(value)[:40] if isinstance(value, str) else "a number that is too large"
+    if isinstance(value, float) and abs(value) < 1:
+        got = "a number that fp32 rounds to 0"
+    if isinstance(value, float):
+        expected += " within the range of fp32"
+    elif isinstance(value, int) and abs(value) < 10**20:
+        got = str(value)
     return Diagnostic(
         "F0105",
         f"{what} is out of range",
@@ -148,7 +153,7 @@ def _literals(block: Block, operands: list[Operand]) -> list[tuple[str, Diagnost
     out: list[tuple[str, Diagnostic]] = []
     for spec, value in zip(block.operands, operands, strict=True):
         if isinstance(value, float) and not is_fp32_range(value):
-            out.append((spec.name, out_of_range("the number", value, "a number that fp32 holds")))
+            out.append((spec.name, _out_of_range("the number", value, "a number")))
         elif isinstance(value, float) and not spec.scalar:
             problem = Diagnostic(
                 "F0301",

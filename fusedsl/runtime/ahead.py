@@ -11,15 +11,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fusedsl.codegen import Arg, KernelSource
+from fusedsl.codegen import Arg, KernelSource, ProgramSource
 from fusedsl.fuse import KernelPlan, Plan
-from fusedsl.ir import Dim, Kind
+from fusedsl.ir import Dim
 from fusedsl.schedule import Target, TileConfig, choose
 
 #: What Triton specialises pointers and strides on.
@@ -58,14 +59,19 @@ class Schedule:
     env: Mapping[str, int]
 
 
-def schedule(plan: Plan, target: Target, env: Mapping[str, int]) -> Schedule:
-    """The default schedule; a projection whose rows are not 16-byte multiples uses pointers."""
+def schedule(plan: Plan, target: Target, env: Mapping[str, int], tma: ProgramSource) -> Schedule:
+    """The default schedule for contiguous, aligned tensors.
+
+    `tma` is the plan emitted with descriptors: a projection whose values no descriptor can
+    express (rows that are not multiples of 16 bytes) uses pointers, as it would at run time.
+    """
     full = dict(env)
     loops: dict[str, str] = {}
     configs: dict[str, TileConfig] = {}
-    for kernel in plan.kernels:
-        described = kernel.kind is Kind.GEMM and _rows_are_aligned(plan, kernel, full)
-        loops[kernel.name] = target.main_loop if described else "pointer"
+    for kernel, source in zip(plan.kernels, tma.kernels, strict=True):
+        described = [arg for arg in source.args if arg.role == "descriptor"]
+        fits = described and all(_describable(plan, arg, full) for arg in described)
+        loops[kernel.name] = target.main_loop if fits else "pointer"
         configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name])
         for symbol, writer, _ in plan.tile_symbols():
             if writer is kernel:
@@ -73,12 +79,16 @@ def schedule(plan: Plan, target: Target, env: Mapping[str, int]) -> Schedule:
     return Schedule(target, loops, configs, full)
 
 
-def _rows_are_aligned(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> bool:
-    types = [plan.type_of(name) for name in (*kernel.reads, *kernel.writes)]
-    tiles = [t for t in types if t.rank == 2 and t.cols.bind(env) > 1]
-    if kernel.paired and kernel.cols.bind(env) * tiles[0].dtype.bytes % _ALIGNMENT:
-        return False
-    return all(t.cols.bind(env) * t.dtype.bytes % _ALIGNMENT == 0 for t in tiles)
+def _describable(plan: Plan, arg: Arg, env: Mapping[str, int]) -> bool:
+    """Whether every stride but the last is a multiple of 16 bytes."""
+    kind = plan.type_of(arg.value)
+    columns = kind.cols.bind(env)
+    steps = {
+        "": (columns,),
+        "stacked_rows": (columns,),
+        "stacked_cols": (columns, columns // 2),
+    }[arg.view]
+    return all(step * kind.dtype.bytes % _ALIGNMENT == 0 for step in steps)
 
 
 def _tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
@@ -152,17 +162,22 @@ def compile_all(jobs: Sequence[Job], workers: int | None = None) -> list[dict[st
         return []
     numbered = [{"id": i, **asdict(job)} for i, job in enumerate(jobs)]
     found: dict[int, dict[str, Any]] = {}
+    stop = threading.Event()
     with ThreadPoolExecutor(count) as pool:
-        for results in pool.map(_run_worker, (numbered[i::count] for i in range(count))):
-            found.update(results)
+        try:
+            shares = [numbered[i::count] for i in range(count)]
+            for results in pool.map(_run_worker, shares, [stop] * count):
+                found.update(results)
+        finally:  # an interrupt must not start the workers it ended anew
+            stop.set()
     return [found[i] for i in range(len(jobs))]
 
 
-def _run_worker(jobs: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def _run_worker(jobs: list[dict[str, Any]], stop: threading.Event) -> dict[int, dict[str, Any]]:
     """Run jobs in one process; a job that takes it down is recorded and the rest go on."""
     found: dict[int, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="fusedsl-build-") as scratch:
-        while left := [job for job in jobs if job["id"] not in found]:
+        while (left := [j for j in jobs if j["id"] not in found]) and not stop.is_set():
             todo, done = Path(scratch, "jobs.json"), Path(scratch, "results.jsonl")
             todo.write_text(json.dumps(left))
             done.write_text("")

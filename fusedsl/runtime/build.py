@@ -86,20 +86,23 @@ def build(
     `dims` binds every symbol. The rows stay a run-time argument: their value only chooses the
     tiles. Raises FusedslError (F0102) where `out` cannot be written.
     """
-    emitted: dict[str, ProgramSource] = {}
+    emitted = {
+        loop: emit(plan, main_loop=loop, numerics=numerics, header=header)
+        for loop in ("tma", "pointer")
+    }
     jobs: list[Job] = []
     sources: dict[str, tuple[str, ...]] = {}
     for target in targets:
-        how = schedule(plan, target, dims)
-        for loop in sorted(set(how.loops.values()) - set(emitted)):
-            emitted[loop] = emit(plan, main_loop=loop, numerics=numerics, header=header)
+        how = schedule(plan, target, dims, emitted["tma"])
         made = place(plan, how, emitted, out / target.name)
         sources[target.name] = tuple(dict.fromkeys(j.source for j in made))
         jobs += made
     return BuildReport(compile_jobs(plan, targets, jobs, workers), sources)
 
 
-def place(plan: Plan, how: Schedule, emitted: Mapping[str, ProgramSource], folder: Path):
+def place(
+    plan: Plan, how: Schedule, emitted: Mapping[str, ProgramSource], folder: Path
+) -> list[Job]:
     """Write the emitted files that a schedule uses; gives a job for every kernel, in order."""
     jobs: list[Job] = []
     for kernel in plan.kernels:

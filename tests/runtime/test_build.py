@@ -15,7 +15,7 @@ from fusedsl.runtime.ahead import Schedule, compile_all
 from fusedsl.runtime.build import BuildReport, BuiltKernel, compile_jobs, place
 from fusedsl.schedule import Target, TileConfig
 
-POINTER = '''
+POINTER = """
 import triton
 import triton.language as tl
 
@@ -33,9 +33,9 @@ def gemm(x, x_stride, w, w_stride, y, y_stride, M, K: tl.constexpr, N: tl.conste
         acc = tl.dot(a, b, acc)
     tl.store(y + rows[:, None] * y_stride + cols[None, :], acc.to(tl.bfloat16),
              mask=rows[:, None] < M)
-'''
+"""
 
-TMA = '''
+TMA = """
 import triton
 import triton.language as tl
 
@@ -49,7 +49,7 @@ def gemm(x, w, y, M, K: tl.constexpr, N: tl.constexpr,
     for k in range(0, K, BLOCK_K):
         acc = tl.dot(x.load([row, k]), w.load([col, k]).T, acc)
     y.store([row, col], acc.to(tl.bfloat16))
-'''
+"""
 
 SIZES = (Arg("K", "dim", "K"), Arg("N", "dim", "N"))
 TILES = tuple(Arg(n, "config", n) for n in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))

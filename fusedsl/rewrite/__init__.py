@@ -9,10 +9,12 @@
 | `trace` | what fired, what was refused and why |
 | `matcher` | reading a graph by laws: projections, steps, epilogues |
 | `moving` | when a norm may move past a projection |
+| `describe` | the rules as documentation |
 | `editor` | nodes in place of others |
 | `cleanup` | equal nodes, dead nodes, order |
 """
 
+from fusedsl.rewrite.describe import describe_rules
 from fusedsl.rewrite.driver import rewrite
 from fusedsl.rewrite.expand import expand
 from fusedsl.rewrite.rule import CounterExample, RewriteOptions, Rule
@@ -26,6 +28,7 @@ __all__ = [
     "RewriteResult",
     "Rule",
     "TraceEntry",
+    "describe_rules",
     "expand",
     "rewrite",
 ]

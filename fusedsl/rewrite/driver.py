@@ -60,17 +60,15 @@ def _apply_everywhere(
             if node is None or not isinstance(outcome, Fired) or outcome.graph is None:
                 break
             entries.append(_entry(rule, node, outcome))
-            context = Context(_tidy(outcome.graph, options), options)
-    return context.graph, entries
+            graph = drop_dead(outcome.graph)
+            context = Context(verify(graph) if options.verify_each else graph, options)
+    return _share_vectors(context.graph) if entries else graph, entries
 
 
-def _tidy(graph: Graph, options: RewriteOptions) -> Graph:
-    """Dead nodes dropped; equal vectors made one, but no tiles: `shared_norm` copies those."""
+def _share_vectors(graph: Graph) -> Graph:
+    """Equal vectors and packed weights made one, but no tiles: `shared_norm` copies those."""
     known = graph.weights
-    graph = drop_dead(
-        share_equal(graph, lambda n: n.name in known or n.type.layout is Layout.COLUMN)
-    )
-    return verify(graph) if options.verify_each else graph
+    return share_equal(graph, lambda n: n.name in known or n.type.layout is Layout.COLUMN)
 
 
 def _remarks(graph: Graph, options: RewriteOptions, rules: Sequence[Rule]) -> list[TraceEntry]:

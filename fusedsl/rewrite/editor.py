@@ -14,7 +14,6 @@ from fusedsl.ir import (
     GraphBuilder,
     Node,
     Operand,
-    TensorType,
     arrange_call,
     infer_types,
 )
@@ -47,14 +46,14 @@ class Editor:
         self,
         block: str | Block,
         *operands: Operand,
-        dtype: DType | None = None,
+        stored: DType | None = None,
         name: str | None = None,
         **attrs: object,
     ) -> str:
-        """Add a node and give its name; `dtype` is the storage dtype of its result."""
+        """Add a node and give its name; `stored` is the storage dtype of its result."""
         spec = library()[block] if isinstance(block, str) else block
-        if dtype is not None and self._natural(spec, operands, attrs) is not dtype:
-            attrs["out_dtype"] = dtype.value
+        if stored is not None and self._natural(spec, operands, attrs) is not stored:
+            attrs["out_dtype"] = stored.value
         return self._builder.call_all(spec, operands, attrs, (name,) if name else ())[0]
 
     def emit_all(
@@ -68,7 +67,7 @@ class Editor:
         node: Node,
         change: Mapping[str, str],
         *,
-        dtype: DType | None = None,
+        stored: DType | None = None,
         name: str | None = None,
     ) -> str:
         """Add a node like `node`, operands renamed by `change`; its origin and span stay."""
@@ -77,8 +76,8 @@ class Editor:
         builder.origin, builder.span = node.origin, node.span
         operands = [change.get(op, op) if isinstance(op, str) else op for op in node.operands]
         attrs = {key: value for key, value in node.attrs if key != "out_dtype"}
-        dtype = dtype or node.type.dtype
-        result = self.emit(node.block, *operands, dtype=dtype, name=name, **attrs)
+        stored = stored or node.type.dtype
+        result = self.emit(node.block, *operands, stored=stored, name=name, **attrs)
         builder.origin, builder.span = here
         return result
 
@@ -88,10 +87,6 @@ class Editor:
         operands = tuple(change.get(op, op) if isinstance(op, str) else op for op in node.operands)
         self._builder.nodes.append(replace(node, operands=operands))
         self._builder.types.update({r.name: r.type for r in node.results})
-
-    def type_of(self, name: str) -> TensorType:
-        """The type of a value, new ones included."""
-        return self._builder.types[name]
 
     def finish(self) -> Graph:
         """The graph with the added nodes in place of the replaced ones."""

@@ -271,8 +271,8 @@ def epilogue(context: Context, value: str, *, full_width: bool = False) -> Epilo
 def _no_producer(graph: Graph, value: str) -> str:
     node = graph.producers.get(value)
     if node is None:
-        return f"'{value}' is a parameter: no projection of this program makes it"
-    return f"'{value}' ({node.block.name}) is not computed from a projection element by element"
+        return f"'{value}' is a parameter: no projection comes before it"
+    return f"'{value}' ({node.block.name}) comes from a row or pointwise kernel, not a projection's"
 
 
 def _late_operand(context: Context, nodes: set[str], anchor: Node) -> tuple[str, str] | None:

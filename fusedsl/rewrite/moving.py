@@ -227,7 +227,7 @@ def stored_problem(context: Context, chain: Chain) -> Refusal | None:
     """Refused where moving would only store another tile in place of the normed one."""
     if not chain.stored:
         reason = (
-            f"'{chain.base}' is made for the norm alone and stored nowhere: storing it instead of "
+            f"'{chain.base}' is read by this chain alone and stored nowhere: storing it instead of "
             f"'{chain.operand}' gains nothing"
         )
         return Refusal("stored", reason)
@@ -286,5 +286,5 @@ def rebuild(edit: Editor, chain: Chain, without: Step, dtype: DType) -> str:
     for position, kept_step in reversed(list(enumerate(kept))):
         own = kept_step.node.type.dtype
         change = {kept_step.data: value}
-        value = edit.again(kept_step.node, change, dtype=own if position else dtype)
+        value = edit.again(kept_step.node, change, stored=own if position else dtype)
     return value

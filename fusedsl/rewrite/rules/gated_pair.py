@@ -105,7 +105,7 @@ def _push_half(context: Context, node: Node) -> Outcome:
     edit = Editor(graph, node)
     index = node.attr("index")
     change = {operand: edit.emit(node.block, operand, index=index) for operand in wide}
-    edit.again(inner, change, dtype=node.type.dtype, name=node.name)
+    edit.again(inner, change, stored=node.type.dtype, name=node.name)
     what = f"'{node.name}' takes its half under '{value}' ({inner.block.name})"
     return Fired(edit.finish(), what)
 

@@ -165,11 +165,12 @@ def _move(context: Context, node: Node, carried: list[_Scaled]) -> Fired:
         change[one.operand] = value
         factor = str(one.scale.factor(edit))
         for _ in range(_degree(node, one.operand) or 0):
-            power = edit.emit("mul", power, factor, dtype=DType.FP32) if power else factor
+            power = edit.emit("mul", power, factor, stored=DType.FP32) if power else factor
     assert power is not None
     inner = edit.again(node, change)
-    edit.emit("mul", inner, power, dtype=node.type.dtype, name=node.name)
-    what = f"'{power}' scales {node.block.name} of the unscaled '{', '.join(change.values())}'"
+    edit.emit("mul", inner, power, stored=node.type.dtype, name=node.name)
+    inputs = " and ".join(f"'{value}'" for value in change.values())
+    what = f"'{power}' scales {node.block.name} of {inputs}, which carry no scale any more"
     return Fired(edit.finish(), what)
 
 

@@ -44,17 +44,17 @@ def _apply(context: Context, node: Node) -> Outcome:
     raw = edit.again(
         node,
         {chain.operand: chain.base, chain.projection.weight: vectors.weight(chain.steps)},
-        dtype=DType.FP32,
+        stored=DType.FP32,
     )
     calls = _epilogue(edit, chain, vectors)
     if bias is not None:
         block, operands = calls[-1]
-        calls[-1] = block, (edit.emit("add", operands[0], bias.vector, dtype=DType.FP32),)
+        calls[-1] = block, (edit.emit("add", operands[0], bias.vector, stored=DType.FP32),)
     value, last = raw, replaced[-1]
     for block, operands in calls[:-1]:
-        value = edit.emit(block, value, *operands, dtype=DType.FP32)
+        value = edit.emit(block, value, *operands, stored=DType.FP32)
     block, operands = calls[-1]
-    edit.emit(block, value, *operands, dtype=last.type.dtype, name=last.name)
+    edit.emit(block, value, *operands, stored=last.type.dtype, name=last.name)
     weight = chain.projection.weight
     what = f"'{weight}' reads '{chain.base}'; the norm is applied to its accumulator"
     return Fired(edit.finish(), what)
@@ -96,7 +96,7 @@ class _Vectors:
         """v = W (vector ⊙ gains), of the weight before folding."""
         gain = self._product(steps)
         if gain:
-            vector = self.edit.emit("mul", vector, gain, dtype=DType.FP32)
+            vector = self.edit.emit("mul", vector, gain, stored=DType.FP32)
         projection = self.chain.projection
         return self.edit.emit("project_vector", vector, projection.weight, k_axis=projection.k_axis)
 
@@ -106,7 +106,7 @@ class _Vectors:
             if one.form is Form.SCALE_COLUMNS:
                 factor = str(one.factor(self.edit))
                 product = (
-                    self.edit.emit("mul", product, factor, dtype=DType.FP32) if product else factor
+                    self.edit.emit("mul", product, factor, stored=DType.FP32) if product else factor
                 )
         return product
 

@@ -24,7 +24,7 @@ def _apply(context: Context, node: Node) -> Outcome:
     names = tuple(result.name for result in node.results)
     if len(names) == 1:
         dtype = node.type.dtype
-        edit.emit(law.merge, *partials, dtype=dtype, name=names[0], width=width)
+        edit.emit(law.merge, *partials, stored=dtype, name=names[0], width=width)
     else:
         edit.emit_all(law.merge, partials, names, width=width)
     what = f"the kernel of '{made.anchor.name}' leaves {law.partial} of '{value}' for each tile"

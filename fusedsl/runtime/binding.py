@@ -137,6 +137,7 @@ class Binding:
         binding.weights = dict(weights)
         binding._compute()
         if not hold:
+            binding.values = {n: t for n, t in binding.values.items() if n not in weights}
             binding.weights = {}
             binding.stamps = {}
             return binding
@@ -184,7 +185,7 @@ class Binding:
 
     def _recompute(self, moved: set[str]) -> None:
         if self.consumed & folded_names(self.plan):
-            raise FusedslError(_gone(self.consumed))
+            raise FusedslError(gone(self.consumed))
         if self.device is not None:
             refuse_in_capture(self.device, "a bound weight has changed and must be folded anew")
         before = dict(self.values)
@@ -233,12 +234,13 @@ class Binding:
         )
 
 
-def _gone(consumed: frozenset[str]) -> Diagnostic:
+def gone(consumed: frozenset[str]) -> Diagnostic:
+    """The diagnostic for original weights that are needed again after they were consumed."""
     listed = ", ".join(sorted(consumed))
     return Diagnostic(
         "F0505",
-        "the folded values cannot be made again: their weights were consumed",
-        expected="all weights that were folded",
+        "this needs the original weights, and they were consumed when they were bound",
+        expected="weights bound without consume=True",
         got=f"consumed: {listed}",
         fix="bind the program anew with the full set of weights, or bind without consume=True",
     )

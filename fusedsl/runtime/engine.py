@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fusedsl.codegen import Arg, KernelSource, ProgramSource, emit
+from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Dim, Graph, Kind, evaluate
 from fusedsl.runtime import cache
-from fusedsl.runtime.binding import Binding, needs_copy
+from fusedsl.runtime.binding import Binding, gone, needs_copy
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import (
     ALIGNMENT,
@@ -141,6 +142,8 @@ class Engine:
 
         def compute(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
             inputs = {**binding.weights, **dict(zip(names, given, strict=True))}
+            if binding.consumed:
+                raise FusedslError(gone(binding.consumed))
             with torch.no_grad():
                 values = evaluate(self.source, inputs)
             return tuple(values[n].to(d) for n, d in zip(self.source.outputs, dtypes, strict=True))
@@ -216,7 +219,7 @@ class _Preparation:
             shape = type.concrete(self.env)
             slot = first + len(self.buffers)
             self.buffers.append(Buffer(name, shape, type.dtype.torch))
-            stride = _row_stride(shape, shape[-1], type.dtype.bytes)
+            stride = _row_stride(shape, shape[-1])
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
 
     def _example_tensors(self) -> list[Tensor]:
@@ -233,6 +236,8 @@ class _Preparation:
     def _schedule(self, kernel: KernelPlan) -> None:
         loop = self._main_loop(kernel)
         config = choose(self.plan, kernel, self.env, self.target, loop)
+        if self.engine.options["tf32"] and config.precision == "exact":
+            config = replace(config, precision="tf32")
         self.loops[kernel.name] = loop
         self.configs[kernel.name] = config
         for symbol, writer, _ in self.plan.tile_symbols():
@@ -254,7 +259,7 @@ class _Preparation:
         if value is None:  # the kernel writes it: a fresh, contiguous buffer
             type = self.plan.type_of(arg.value)
             shape = type.concrete(self.env)
-            stride = _row_stride(shape, shape[-1], type.dtype.bytes)
+            stride = _row_stride(shape, shape[-1])
             value = Value(-1, shape, stride, type.dtype.bytes, True)
         shape, strides = _viewed(value, arg.view)
         aligned = all(s * value.item % ALIGNMENT == 0 and s > 0 for s in strides[:-1])
@@ -350,15 +355,15 @@ def _value_of(slot: int, tensor: Tensor) -> Value:
     shape, item = tuple(tensor.shape), tensor.element_size()
     stride = tensor.stride(0) if tensor.dim() > 1 else shape[-1]
     aligned = tensor.data_ptr() % ALIGNMENT == 0
-    return Value(slot, shape, _row_stride(shape, stride, item), item, aligned)
+    return Value(slot, shape, _row_stride(shape, stride), item, aligned)
 
 
-def _row_stride(shape: Sequence[int], stride: int, item: int) -> int:
+def _row_stride(shape: Sequence[int], stride: int) -> int:
     """The stride kernels are given. Of a single row it says nothing, so it is made divisible."""
     if len(shape) > 1 and shape[0] > 1:
         return stride
-    step = ALIGNMENT // item * 2
-    return -(-max(shape[-1], 1) // step) * step
+    cols = shape[-1]
+    return cols if cols <= 1 else -(-cols // ALIGNMENT) * ALIGNMENT
 
 
 def _viewed(value: Value, view: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -9,14 +9,15 @@ there, so the caller must only use a `Kernel` for arguments of the same `special
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import triton
-from triton.compiler.errors import CompileTimeAssertionFailure
-from triton.runtime.errors import OutOfResources
+from triton import knobs
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime.errors import OutOfResources, PTXASError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fusedsl.codegen import KernelSource
@@ -29,6 +30,9 @@ Grid = tuple[int, int, int]
 
 #: Roles whose values are compile-time constants of the kernel.
 CONSTANT_ROLES = frozenset({"dim", "tiles", "tiles_padded", "tile_width", "config"})
+#: The interpreter keeps the program being run in global state.
+_ONE_AT_A_TIME = threading.Lock()
+
 #: The divisibility and alignment that Triton specialises on.
 ALIGNMENT = 16
 
@@ -60,10 +64,14 @@ class Kernel:
 
     def launch_slowly(self, grid: Grid, args: Sequence[Any]) -> None:
         """Launch through `fn[grid]`: the current stream, Triton's hooks, pointers as tensors."""
+        if interprets():
+            with _ONE_AT_A_TIME:
+                self.fn[grid](*args, **self.options)
+            return
         try:
             self.fn[grid](*args, **self.options)
-        except (triton.CompilationError, OutOfResources) as error:
-            raise FusedslError(_build_failure(self.fn, error)) from error
+        except Exception as error:
+            raise _build_failure(self.fn, error) from error
 
 
 @dataclass(eq=False)
@@ -100,18 +108,18 @@ class KernelLauncher:
             return kernel
         try:
             compiled = self.fn.run(*args, grid=(1, 1, 1), warmup=True, **self.options)
-            run = compiled.run  # loads the binary
-        except (triton.CompilationError, OutOfResources, CompileTimeAssertionFailure) as error:
-            raise FusedslError(_build_failure(self.fn, error)) from error
-        if _takes_nine(run) and getattr(compiled, "function", None) is not None:
+            run = getattr(compiled, "run", None)  # loads the binary
+        except Exception as error:
+            raise _build_failure(self.fn, error) from error
+        if is_known_launcher(run) and getattr(compiled, "function", None) is not None:
             kernel.direct = run
             kernel.function = compiled.function
             kernel.metadata = compiled.packed_metadata
         return kernel
 
 
-def _takes_nine(run: Any) -> bool:
-    """Whether a launcher is called as (x, y, z, stream, function, metadata, .., *args)."""
+def is_known_launcher(run: Any) -> bool:
+    """Whether a launcher takes what `Kernel.launch` passes (Triton 3.6 to 3.9 do)."""
     try:
         parameters = list(inspect.signature(run).parameters.values())
     except (TypeError, ValueError):
@@ -128,7 +136,7 @@ def _takes_nine(run: Any) -> bool:
 
 def hooked() -> bool:
     """Whether a profiler watches launches: then they go through Triton's own path."""
-    runtime = triton.knobs.runtime
+    runtime = knobs.runtime
     for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook):
         if getattr(hook, "calls", hook):
             return True
@@ -143,19 +151,25 @@ def describe(tensor: Any, fields: dict[str, Any]) -> TensorDescriptor:
     return descriptor
 
 
-def _build_failure(fn: Any, error: Exception) -> Diagnostic:
+def _build_failure(fn: Any, error: Exception) -> Exception:
+    """What to raise for a failed build; an error of another kind stays what it is."""
     name = getattr(fn, "__name__", str(fn))
     if isinstance(error, OutOfResources) and "shared" in str(error.name):
-        return Diagnostic(
+        shared = Diagnostic(
             "F0601",
             f"kernel '{name}' needs more shared memory than the device has",
             expected=f"at most {error.limit} bytes",
             got=f"{error.required} bytes",
             fix="report the program: the default tile configuration should have been smaller",
         )
-    return Diagnostic(
+        return FusedslError(shared)
+    compiler = (CompilationError, CompileTimeAssertionFailure, PTXASError, OutOfResources)
+    if not isinstance(error, compiler) and "PassManager" not in str(error):
+        return error
+    failed = Diagnostic(
         "F0603",
         f"kernel '{name}' failed to compile",
         got=f"{type(error).__name__}: {error}",
         fix="report the program with its emitted source (Program.source)",
     )
+    return FusedslError(failed)

@@ -69,7 +69,8 @@ class _Caller:
         if recipe is None:
             dims = check_tensors(self._params, tensors, env, device=binding.device)
             recipe = self._engine.recipe(binding, self._names, tensors, dims.values)
-            self._engine.keep(binding, key, recipe)
+            if key is not None:
+                self._engine.keep(binding, key, recipe)
         if binding.device is not None and binding.device.type == "cuda":
             binding.wait(stream_getter()(binding.device.index))
         return recipe.run(tensors, poison=poison)
@@ -142,11 +143,8 @@ class Program(_Caller):
         return BoundProgram(self, binding)
 
     def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
-        """Do everything that a call on such tensors does once, and launch nothing.
-
-        After it, the same call captures into a CUDA graph.
-        """
-        self._prepare(tensors, named)
+        """Run once and drop the result: after it, the same call captures into a CUDA graph."""
+        self(*tensors, **named)
 
     def explain(self, dims: Mapping[str, int] | None = None, *, device: Any = None) -> Explanation:
         """Which kernels it became, which rules fired or were refused, and the bytes it moves.
@@ -235,13 +233,6 @@ class Program(_Caller):
             return tensors
         return arrange(self._params, tensors, named)
 
-    def _prepare(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> None:
-        given = self._given(tensors, named)
-        dims = check_tensors(self._params, given, Dims())
-        binding = self._binding_for(given)
-        recipe = self._engine.recipe(binding, self._names, given, dims.values)
-        self._engine.keep(binding, (torch.is_grad_enabled(), *map(_layout, given)), recipe)
-
     def _binding_for(self, given: Sequence[Any]) -> Binding:
         """The binding of weights given per call; folding is repeated only for changed weights."""
         if not self._folding:
@@ -318,12 +309,8 @@ class BoundProgram(_Caller):
         return _single(self._run(self._fresh(), given, self._binding.dims))
 
     def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
-        """Do everything that a call on such tensors does once, and launch nothing."""
-        given = self._given(tensors, named)
-        binding = self._fresh()
-        dims = check_tensors(self._params, given, binding.dims, device=binding.device)
-        recipe = self._engine.recipe(binding, self._names, given, dims.values)
-        self._engine.keep(binding, (torch.is_grad_enabled(), *map(_layout, given)), recipe)
+        """Run once and drop the result: after it, the same call captures into a CUDA graph."""
+        self(*tensors, **named)
 
     def rebind(self) -> None:
         """Fold the weights anew from what they hold now.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def hard_inputs(
 
 def _run(program: Program, inputs: Mapping[str, Tensor], case: str, seed: int) -> list[Check]:
     graph = program.stages.source
-    with torch.no_grad():
+    with torch.no_grad(), _tf32(program.options.tf32):
         exact = evaluate(graph, inputs)
         eager = evaluate_eager(graph, inputs)
         given = tuple(inputs[p.name] for p in graph.params)
@@ -155,6 +156,18 @@ def _run(program: Program, inputs: Mapping[str, Tensor], case: str, seed: int) -
             Check(case, seed, name, error, eager_error, largest, eager_largest, finite, ok)
         )
     return checks
+
+
+@contextlib.contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """Eager fp32 products in the precision that the program was compiled for."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def distance(got: Tensor, exact: Tensor) -> tuple[float, float]:

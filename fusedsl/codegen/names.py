@@ -9,7 +9,7 @@ import re
 SKELETON = frozenset(
     [
         "M", "N", "K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "FAST", "PRECISION",
-        "WIDTH", "STREAM_M", "STREAM_K", "share",
+        "WIDTH", "STREAM_M", "STREAM_K", "share", "term", "total", "lost",
         "tl", "triton", "tile", "tiles_m", "tiles_n", "group", "group_rows", "within",
         "tile_m", "tile_n", "row0", "col0", "acc", "a", "b", "step", "rows", "rows64", "row_live",
         "first", "second", "left", "right", "col", "piece", "cols", "col_live", "side", "part",

@@ -62,7 +62,9 @@ _AMPERE_16BIT = (
     (64, 64, 32, 4, 4, 0.65),
 )
 _CDNA_16BIT = ((128, 128, 32, 4, 2, 1.00), (64, 64, 32, 4, 2, 0.6))
-_FP32 = ((64, 64, 32, 4, 2, 1.00), (32, 64, 32, 4, 2, 0.7))
+#: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
+EXACT_STEP = 16
+_FP32 = ((64, 64, EXACT_STEP, 4, 3, 1.00), (32, 64, EXACT_STEP, 4, 3, 0.7))
 
 
 def _gemm(
@@ -76,18 +78,72 @@ def _gemm(
 ) -> TileConfig:
     assert kernel.anchor is not None
     operand = plan.type_of(anchor_operands(kernel.anchor)[0])
+    tiles = epilogue_tiles(plan, kernel) if main_loop == "tma" else ()
     depth = max(1, operand.cols.bind(env))
     exact = operand.dtype is DType.FP32
-    if target.backend == "interpreter":
-        config = _interpreted_gemm(rows, cols, depth, kernel.paired)
-    else:
-        table = _FP32 if exact else _table(target, main_loop)
-        config = _best(table, rows, cols, kernel.paired, target)
-        config = _short(config, rows, depth, exact)
-    sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
-    programs = target.sms if main_loop == "tma" and target.backend != "interpreter" else 0
     precision = "exact" if exact else "ieee"
-    return replace(config, sides=sides, programs=programs, precision=precision)
+    if target.backend == "interpreter":
+        config = _interpreted_gemm(rows, cols, depth, kernel.paired, exact)
+        sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
+        return replace(config, sides=sides, precision=precision)
+    table = _FP32 if exact else _table(target, main_loop)
+    programs = target.sms if main_loop == "tma" else 0
+    options: list[tuple[float, TileConfig]] = []
+    for block_m, block_n, block_k, warps, stages, speed in table:
+        config = TileConfig(
+            block_m,
+            block_n,
+            block_k,
+            sides=1 if kernel.paired or block_n <= 64 or exact else 2,
+            warps=warps,
+            stages=stages,
+            programs=programs,
+            precision=precision,
+        )
+        fitted = _fitted(config, kernel.paired, operand.dtype.bytes, tiles, target.shared_limit)
+        if fitted is not None:
+            options.append((_time(fitted, speed, rows, cols, kernel.paired, target), fitted))
+    if not options:
+        raise AssertionError(f"no legal tile configuration for {kernel.name}")
+    return _short(min(options, key=lambda option: option[0])[1], rows, depth)
+
+
+def epilogue_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
+    """Bytes per element of each tile that the epilogue moves through shared memory."""
+    assert kernel.anchor is not None
+    streamed = anchor_operands(kernel.anchor)
+    used = {name for node in kernel.steps for name in node.inputs}
+    moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
+    types = [plan.type_of(n) for n in moved if n not in streamed or n in used]
+    return tuple(t.dtype.bytes for t in types if t.layout is Layout.TILE)
+
+
+def shared_bytes(config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...]) -> int:
+    """Shared memory of a projection kernel in bytes: the pipelined operands, and one buffer for
+    each tile that the epilogue moves through a descriptor. Barriers take less than 1 KiB."""
+    operands = config.stages * (config.block_m + config.block_n) * config.block_k * item
+    return operands + config.block_m * config.piece_width(paired) * sum(tiles) + 1024
+
+
+def _fitted(
+    config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...], limit: int
+) -> TileConfig | None:
+    """The configuration with as many stages as fit, or None where two do not."""
+    while shared_bytes(config, paired, item, tiles) > limit:
+        if config.stages == 2:
+            return None
+        config = replace(config, stages=config.stages - 1)
+    return config
+
+
+def _time(
+    config: TileConfig, speed: float, rows: int, cols: int, paired: bool, target: Target
+) -> float:
+    """Relative time: waves of tiles, times the work of a tile, over the inner loop's speed."""
+    width = config.block_n // 2 if paired else config.block_n
+    tiles = -(-rows // config.block_m) * -(-cols // width)
+    shallow = 1.0 if config.stages > 2 else 1.3
+    return -(-tiles // target.sms) * config.block_m * config.block_n / speed * shallow
 
 
 def _table(target: Target, main_loop: str) -> tuple[tuple[int, int, int, int, int, float], ...]:
@@ -97,26 +153,7 @@ def _table(target: Target, main_loop: str) -> tuple[tuple[int, int, int, int, in
     return _HOPPER_16BIT if main_loop == "tma" and roomy else _AMPERE_16BIT
 
 
-def _best(
-    table: tuple[tuple[int, int, int, int, int, float], ...],
-    rows: int,
-    cols: int,
-    paired: bool,
-    target: Target,
-) -> TileConfig:
-    """The entry with the least time: waves of tiles, times the work of a tile, over its speed."""
-
-    def time(entry: tuple[int, int, int, int, int, float]) -> float:
-        block_m, block_n, _, _, _, speed = entry
-        width = block_n // 2 if paired else block_n
-        tiles = -(-rows // block_m) * -(-cols // width)
-        return -(-tiles // target.sms) * block_m * block_n / speed
-
-    block_m, block_n, block_k, warps, stages, _ = min(table, key=time)
-    return TileConfig(block_m, block_n, block_k, warps=warps, stages=stages)
-
-
-def _short(config: TileConfig, rows: int, depth: int, exact: bool) -> TileConfig:
+def _short(config: TileConfig, rows: int, depth: int) -> TileConfig:
     """Few rows need no tall tile; a short K no long step."""
     block_m = min(config.block_m, max(16, power_of_two(rows)))
     block_k = min(config.block_k, max(16, power_of_two(depth)))
@@ -124,12 +161,12 @@ def _short(config: TileConfig, rows: int, depth: int, exact: bool) -> TileConfig
     return replace(config, block_m=block_m, block_k=block_k, warps=warps)
 
 
-def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool) -> TileConfig:
+def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool, exact: bool) -> TileConfig:
     width = min(256 if paired else 128, max(16, power_of_two(cols)))
     return TileConfig(
         block_m=min(128, max(16, power_of_two(rows))),
         block_n=2 * width if paired else width,
-        block_k=min(128, max(16, power_of_two(depth))),
+        block_k=min(EXACT_STEP if exact else 128, max(16, power_of_two(depth))),
     )
 
 

@@ -240,9 +240,8 @@ class Kernel:
             return None
         if isinstance(value, Value):
             if value.kernel is not self:
-                raise FusedslError(
-                    problems.another_kernel(str(value), value.kernel._name, self._name)
-                )
+                name, theirs = value.name or repr(value), value.kernel._name
+                raise FusedslError(problems.another_kernel(name, theirs, self._name))
             return value._name
         if isinstance(value, bool) or not isinstance(value, Real):
             raise FusedslError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 from pydantic import ValidationError
@@ -144,10 +145,9 @@ def _shape_problems(error: ValidationError, data: object) -> Iterator[Diagnostic
 
 
 def _shape_problem(kind: str, key: str, pointer: str, value: object, text: str) -> Diagnostic:
-    field = next((p for p in reversed(pointer.split("/")) if not p.isdecimal()), "")
-    expected = _EXPECTED.get(field, text[:1].lower() + text[1:])
+    expected = _expected(pointer) or text[:1].lower() + text[1:]
     got, fix = _described(value), f"write {expected}"
-    message = f"'{pointer or '/'}' is not {expected}"
+    message = f"'{pointer}' is not {expected}" if pointer else "not the JSON of a graph"
     if kind == "missing":
         message, expected = f"the key '{key}' is missing", f"the key '{key}'"
         got, fix = "no such key", f"add '{key}'"
@@ -157,21 +157,34 @@ def _shape_problem(kind: str, key: str, pointer: str, value: object, text: str) 
     return Diagnostic("F0103", message, expected=expected, got=got, fix=fix, pointer=pointer)
 
 
-#: What each key holds, in words.
+def _expected(pointer: str) -> str | None:
+    """What belongs there, in words."""
+    *path, last = pointer.split("/")
+    if "attrs" in path:
+        return "a number, true, false or a name"
+    if last.isdecimal():
+        return _ITEMS.get(path[-1])
+    return f"a list, each item {_ITEMS[last]}" if last in _ITEMS else _EXPECTED.get(last)
+
+
+#: What each key holds, and what each item of a list.
 _EXPECTED = {
     "": "a JSON object with 'fusedsl', 'name', 'params', 'nodes' and 'outputs'",
     "fusedsl": "the version of the form, 1",
     "name": "a name (letters, digits, '_')",
-    "params": "a list of parameters, objects with 'name', 'dtype', 'shape' and 'weight'",
     "dtype": "a dtype: 'bf16', 'fp16' or 'fp32'",
-    "shape": "an integer, a symbol 'M' or a multiple '2*M'",
     "weight": "true or false",
-    "nodes": "a list of nodes, objects with 'op', 'operands', 'attrs' and 'results'",
     "op": "the name of a block",
-    "operands": "a name, a number or null, in a list",
-    "results": "a name, in a list of at least one",
-    "types": "a type as 'bf16[M, 4096]', in a list",
-    "outputs": "a name, in a list of at least one",
+    "attrs": "an object of attributes by name",
+}
+_ITEMS = {
+    "params": "an object with 'name', 'dtype', 'shape' and 'weight'",
+    "shape": "an integer, a symbol 'M' or a multiple '2*M'",
+    "nodes": "an object with 'op', 'operands', 'attrs' and 'results'",
+    "operands": "a name, a number or null",
+    "results": "a name (letters, digits, '_')",
+    "types": "a type as 'bf16[M, 4096]'",
+    "outputs": "a name (letters, digits, '_')",
 }
 
 
@@ -234,8 +247,7 @@ class _Reader:
         try:
             dim = Dim.parse(value)
         except ValueError:
-            expected = _EXPECTED["shape"]
-            self.bag.add(_wrong(pointer, expected, value))
+            self.bag.add(_wrong(pointer, _ITEMS["shape"], value))
             return None
         return self.out.dim(dim, Place(pointer=pointer))
 
@@ -259,9 +271,9 @@ class _Reader:
             Target(name, Place(pointer=f"{pointer}/results/{index}"))
             for index, name in enumerate(node.results)
         ]
-        names = self.out.apply(block, operands, attrs, places, targets)
-        if names is not None:
-            self._added(node, pointer)
+        written = self._types(node, pointer)
+        if self.out.apply(block, operands, attrs, places, targets) is not None:
+            self._added(written, pointer)
 
     def _operand(self, operand: str | float | None, place: Place) -> Value:
         if isinstance(operand, str):
@@ -271,26 +283,28 @@ class _Reader:
         except OverflowError:
             return float("inf")
 
-    def _added(self, model: NodeModel, pointer: str) -> None:
-        nodes = self.out.builder.nodes
-        node = nodes[-1]
-        nodes[-1] = Node(node.block, node.operands, node.attrs, node.results, print_node(node))
-        if model.types is None:
-            return
-        if len(model.types) != len(node.results):
-            expected = f"{len(node.results)} types, one for each result"
-            self.bag.add(_wrong(f"{pointer}/types", expected, f"{len(model.types)} types"))
-            return
-        for index, (text, result) in enumerate(zip(model.types, node.results, strict=True)):
-            place = f"{pointer}/types/{index}"
+    def _types(self, node: NodeModel, pointer: str) -> list[TensorType | None]:
+        """The written types; None for one that is no type."""
+        out: list[TensorType | None] = []
+        for index, text in enumerate(node.types or ()):
             try:
-                written = TensorType.parse(text)
+                out.append(TensorType.parse(text))
             except ValueError:
-                self.bag.add(_wrong(place, _EXPECTED["types"], text))
-                continue
-            if written != result.type:
-                problem = problems.declared_otherwise(result.name, written, result.type)
-                self.bag.add(problem.at(Place(pointer=place)))
+                self.bag.add(_wrong(f"{pointer}/types/{index}", _ITEMS["types"], text))
+                out.append(None)
+        if node.types is not None and len(out) != len(node.results):
+            expected = f"a list of {len(node.results)}, a type for each result"
+            self.bag.add(_wrong(f"{pointer}/types", expected, node.types))
+        return out
+
+    def _added(self, written: list[TensorType | None], pointer: str) -> None:
+        """Stamp the node just added with its origin, and hold its types against the written."""
+        nodes = self.out.builder.nodes
+        nodes[-1] = node = replace(nodes[-1], origin=print_node(nodes[-1]))
+        for index, (type, result) in enumerate(zip(written, node.results, strict=False)):
+            if type is not None and type != result.type:
+                problem = problems.declared_otherwise(result.name, type, result.type)
+                self.bag.add(problem.at(Place(pointer=f"{pointer}/types/{index}")))
 
 
 def _escaped(key: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -57,7 +57,7 @@ class NodeModel(_Closed):
 class GraphModel(_Closed):
     """A program."""
 
-    fusedsl: Literal[1] = Field(description="version of this form")
+    fusedsl: StrictInt = Field(ge=1, le=1, description="version of this form")
     name: Name
     params: list[ParamModel]
     nodes: list[NodeModel]

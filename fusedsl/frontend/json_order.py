@@ -67,19 +67,47 @@ def _sorted(reads: list[list[int]]) -> list[int]:
 
 
 def _cycles(reads: list[list[int]], cyclic: set[int]) -> list[list[int]]:
-    """One cycle for each group of nodes that lead to it: every unsorted node reaches one."""
-    seen: set[int] = set()
+    """One cycle in each strongly connected component."""
     out: list[list[int]] = []
-    for start in sorted(cyclic):
-        path: list[int] = []
-        index = start
-        while index not in seen:
-            seen.add(index)
-            path.append(index)
-            index = next(other for other in reads[index] if other in cyclic)
-        if index in path:
-            out.append(path[path.index(index) :])
-    return out
+    for component in _components(reads, cyclic):
+        steps: dict[int, int] = {}
+        index: int | None = min(component)
+        while index is not None and index not in steps:
+            steps[index] = len(steps)
+            index = next((other for other in reads[index] if other in component), None)
+        if index is not None:
+            out.append(list(steps)[steps[index] :])
+    return sorted(out, key=min)
+
+
+def _components(reads: list[list[int]], nodes: set[int]) -> list[set[int]]:
+    """Strongly connected components: Tarjan's algorithm with a stack of its own."""
+    found: list[set[int]] = []
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    open_nodes: list[int] = []
+    closed: set[int] = set()
+    for root in sorted(nodes):
+        work = [root] if root not in number else []
+        while work:
+            node = work[-1]
+            if node not in number:
+                number[node] = low[node] = len(number)
+                open_nodes.append(node)
+            inner = [m for m in reads[node] if m in nodes and m not in closed]
+            fresh = next((m for m in inner if m not in number), None)
+            if fresh is not None:
+                work.append(fresh)
+                continue
+            work.pop()
+            low[node] = min([low[node], *(low[m] for m in inner)])
+            if low[node] == number[node]:
+                component: set[int] = set()
+                while node not in component:
+                    component.add(open_nodes.pop())
+                found.append(component)
+                closed |= component
+    return found
 
 
 def _report_cycle(nodes: list[NodeModel], cycle: list[int], bag: Diagnostics) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from lark import Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -150,7 +151,8 @@ class _Recovery:
         """At one character; the end of the text points behind its last word."""
         if offset >= len(self.text):
             offset = len(self.text.rstrip())
-        self.bag.add(problem.at(Place(self.source.span(offset, offset + 1))))
+        at = self.source.span(offset, offset)
+        self.bag.add(problem.at(Place(replace(at, end_column=at.column + 1))))
 
     def _explain(self, error: UnexpectedInput, start: int, end: int, in_header: bool) -> None:
         if isinstance(error, UnexpectedCharacters):

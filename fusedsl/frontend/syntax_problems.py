@@ -161,7 +161,7 @@ def _described(got: str) -> str:
         name = unicodedata.name(got, "unnamed character")
         return f"U+{ord(got):04X} ({name.lower()})"
     if len(got) == 1 and not got.isprintable():
-        return "a NUL byte" if got == "\0" else f"the control character U+{ord(got):04X}"
+        return "NUL byte" if got == "\0" else f"control character U+{ord(got):04X}"
     return f"'{shown(got)}'"
 
 

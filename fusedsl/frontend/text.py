@@ -167,6 +167,7 @@ class _Lowering:
         operands = values[len(values) - count :]
         del values[len(values) - count :]
         if block is None:
+            self.out.used.update(NAME.findall(self.source.text[call.start : call.end]))
             names = self.out.apply(None, (), {}, {}, targets)
         else:
             positional, named, places = self._arguments(call, block, operands)
@@ -202,11 +203,13 @@ class _Lowering:
     def _attr(self, block: Block, argument: Keyword) -> object:
         """The value of an attribute as the block's spec will read it."""
         value = argument.value
+        spec = block.all_attrs.get(argument.key.text)
+        if spec is None:  # an operand's name may be misspelt: what it reads is used
+            self.out.used.update(NAME.findall(self.source.text[value.start : value.end]))
         if isinstance(value, NameRef):
             return value.word.text
         if isinstance(value, Number):
             return _number(value.text)
-        spec = block.all_attrs.get(argument.key.text)
         text = self.source.statement_text(value.start, value.end)
         if spec is not None and spec.kind == "dim" and re.fullmatch(r"[0-9]+ ?\* ?\w+", text):
             return text

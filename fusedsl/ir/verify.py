@@ -23,7 +23,9 @@ def verify(graph: Graph) -> Graph:
         for result in node.results:
             _define(result.name, defined, bag)
     for output in graph.outputs:
-        if output not in graph.producers:
+        if output in graph.producers:
+            _check_bound(graph, output, bag)
+        else:
             bag.add(_unassigned(output))
     bag.raise_if_any()
     _check_uses(graph, bag)
@@ -35,6 +37,23 @@ def _define(name: str, defined: set[str], bag: Diagnostics) -> None:
     if name in defined:
         bag.add(Diagnostic("F0203", f"'{name}' is already defined", fix="use another name"))
     defined.add(name)
+
+
+def _check_bound(graph: Graph, output: str, bag: Diagnostics) -> None:
+    bound = {symbol for param in graph.params for symbol in param.type.symbols}
+    for symbol in graph.types[output].symbols:
+        if symbol not in bound:
+            bag.add(
+                Diagnostic(
+                    "F0404",
+                    f"the dimension '{symbol}' is not bound by any parameter",
+                    expected="a name in the shape of a parameter",
+                    got=f"'{output}' of type {graph.types[output]}",
+                    where=f"in output '{output}'",
+                    fix=f"leave '{output}' out of the outputs, or reduce it first",
+                    span=graph.producers[output].span,
+                )
+            )
 
 
 def _unassigned(output: str) -> Diagnostic:

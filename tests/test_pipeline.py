@@ -1,0 +1,109 @@
+"""Every way into the pipeline, every option, every stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fusedsl
+from fusedsl import FusedslError, frontend, pipeline
+from fusedsl.fuse import fuse
+from fusedsl.rewrite import RewriteOptions, expand, rewrite
+
+TEXT = """kernel f(x: bf16[M, 64], gain: weight bf16[64], w: weight bf16[32, 64])
+    -> (y: bf16[M, 32]) {
+  y = linear(rms_norm(x, gain, eps=1e-06), w);
+}
+"""
+
+
+def test_text_json_path_graph_and_builder_are_one_program(tmp_path: Path):
+    graph = fusedsl.parse(TEXT)
+    data = frontend.to_json(graph)
+    text_file, json_file = tmp_path / "f.fdsl", tmp_path / "f.json"
+    text_file.write_text(TEXT)
+    json_file.write_text(json.dumps(data))
+    ways = [TEXT, data, json.dumps(data), text_file, str(text_file), json_file, graph]
+    programs = [fusedsl.compile(way) for way in ways]
+    assert all(p.graph() == graph for p in programs)
+    assert all(p.plan == programs[0].plan for p in programs)
+
+
+def test_one_line_of_text_is_text():
+    line = "kernel f(x: bf16[M, 16]) -> (y: bf16[M, 16]) { y = relu(x); }"
+    assert fusedsl.compile(line).name == "f"
+
+
+def test_a_path_that_does_not_exist():
+    with pytest.raises(FusedslError) as caught:
+        fusedsl.compile("no/such/file.fdsl")
+    assert caught.value.codes == ("F0102",)
+
+
+@pytest.mark.parametrize("program", [3, None, 2.5, b"kernel"])
+def test_what_is_no_program(program):
+    with pytest.raises(FusedslError) as caught:
+        fusedsl.compile(program)
+    assert caught.value.codes == ("F0507",)
+    assert type(program).__name__ in str(caught.value)
+
+
+def test_mistakes_in_the_text_come_out_of_compile():
+    with pytest.raises(FusedslError) as caught:
+        fusedsl.compile(TEXT.replace("rms_norm", "rms_nrom").replace(", w)", ", v)"))
+    assert set(caught.value.codes) >= {"F0201", "F0202"}
+
+
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        ({"numerics": "move"}, "did you mean 'moved'?"),
+        ({"numerics": True}, "moved"),
+        ({"fp32_shift": "yes"}, "True"),
+        ({"tf32": 1}, "True"),
+    ],
+)
+def test_an_unknown_option_value(option, fix):
+    with pytest.raises(FusedslError) as caught:
+        fusedsl.compile(TEXT, **option)
+    assert caught.value.codes == ("F0507",)
+    assert fix in str(caught.value)
+
+
+def test_every_unknown_option_value_comes_at_once():
+    with pytest.raises(FusedslError) as caught:
+        fusedsl.compile(TEXT, numerics="fast", tf32="on")
+    assert caught.value.codes == ("F0507", "F0507")
+
+
+def test_each_stage_can_be_called_alone():
+    source = pipeline.read(TEXT)
+    expanded = expand(source)
+    rewritten = rewrite(expanded, RewriteOptions())
+    plan = fuse(rewritten.graph)
+    program = fusedsl.compile(TEXT)
+    assert program.graph("source") == source
+    assert program.graph("expand") == expanded
+    assert program.graph("rewrite") == rewritten.graph
+    assert program.plan == plan
+
+
+def test_as_written_keeps_the_roundings():
+    moved, written = fusedsl.compile(TEXT), fusedsl.compile(TEXT, numerics="as_written")
+    fired = {e.rule for e in moved.stages.rewritten.fired}
+    kept = {e.rule for e in written.stages.rewritten.fired}
+    assert "commute_row_scale" in fired
+    assert "commute_row_scale" not in kept
+    assert moved.source != written.source
+
+
+def test_compiling_is_deterministic():
+    assert fusedsl.compile(TEXT).source == fusedsl.compile(TEXT).source
+
+
+def test_the_public_face():
+    assert set(fusedsl.__all__) >= {"compile", "parse", "Graph", "Program", "FusedslError"}
+    for name in fusedsl.__all__:
+        assert hasattr(fusedsl, name)

@@ -88,8 +88,8 @@ class Body:
         """Source text and layout of an operand, loaded if need be."""
         if operand is None:
             return "None", Layout.SCALAR
-        if isinstance(operand, float):
-            return print_value(operand), Layout.SCALAR
+        if not isinstance(operand, str):
+            return print_value(float(operand)), Layout.SCALAR
         var = self.values.get(operand) or self.load(operand, lines)
         return var.name, var.layout
 
@@ -194,13 +194,21 @@ class Body:
         anchor = self.kernel.anchor
         if anchor is not None and source == anchor.name:
             name = self.namer.fresh(node.name)
-            lines.append(fragment("alias", name, ("first", "second")[index]))
+            self.start(name, ("first", "second")[index], anchor, lines)
             self.values[node.name] = Var(name, Layout.TILE)
             return
         offset = self.type_of(source).cols.halved()
         assert offset is not None
         half = (node.name, offset) if index else (node.name, Dim(0))
         self.values[node.name] = self.load(source, lines, half)
+
+    def start(self, name: str, piece: str, anchor: Node, lines: list[str]) -> None:
+        """Name a piece of the accumulator, rounded if the program is kept as written."""
+        dtype = anchor.type.dtype
+        if self.keep_roundings and dtype is not DType.FP32:
+            lines.append(fragment("round", name, piece, dtype.triton))
+        else:
+            lines.append(fragment("alias", name, piece))
 
     # statistics --------------------------------------------------------------------------------
     def rounded(self, value: str, lines: list[str]) -> str:

@@ -252,7 +252,7 @@ def _start_side(body: Body, kernel: KernelPlan, side: list[str]) -> None:
         return
     name = body.namer.fresh(anchor.name)
     side.append(f"# {anchor.block.name}: {anchor.origin or anchor.name}")
-    side.append(fragment("alias", name, "part"))
+    body.start(name, "part", anchor, side)
     body.values[anchor.name] = Var(name, Layout.TILE)
     if anchor.name in kernel.writes:
         body.store(anchor.name, side)

@@ -137,7 +137,7 @@ class _Assembler:
 
     def _streamed(self, index: int) -> tuple[Node, ...]:
         """Statistics that projection kernel `index` takes in its main loop."""
-        return tuple(n for n in self.state.floating if self.demand.streamed.get(n.name) == index)
+        return tuple(n for n in self.state.floating if self.state.streamed.get(n.name) == index)
 
     def _steps(self, names: list[str], leaves: set[str]) -> tuple[Node, ...]:
         """The nodes that compute `names` from `leaves`, in program order."""

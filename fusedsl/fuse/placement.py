@@ -29,7 +29,8 @@ class Placement:
     """Homes of all values.
 
     `home[value]` is the index of the projection kernel that has it in registers; values of
-    parameters and bind-time nodes are in `memory`; the rest floats.
+    parameters and bind-time nodes are in `memory`; the rest floats. `streamed[value]` is the
+    projection kernel that takes a statistic of the operand it streams.
     """
 
     graph: Graph
@@ -37,6 +38,7 @@ class Placement:
     slots: list[GemmSlot] = field(default_factory=list[GemmSlot])
     home: dict[str, int] = field(default_factory=dict[str, int])
     floating: list[Node] = field(default_factory=list[Node])
+    streamed: dict[str, int] = field(default_factory=dict[str, int])
 
     def is_floating(self, value: str) -> bool:
         """Whether a value is neither in memory nor in a projection kernel."""
@@ -48,8 +50,17 @@ class Placement:
             return set()
         if value in self.home:
             return {self.home[value]}
+        if value in self.streamed:
+            return {self.streamed[value]}
         node = self.graph.producers[value]
-        return set().union(*(self.needs(name) for name in node.inputs))
+        return {index for name in node.inputs for index in self.needs(name)}
+
+    def stream(self, statistic: Node, index: int) -> None:
+        """Let projection kernel `index` take a statistic; its readers wait for that kernel."""
+        self.streamed.update({result.name: index for result in statistic.results})
+        for number, slot in enumerate(self.slots):
+            names = [n for node in (slot.anchor, *slot.members) for n in node.inputs]
+            slot.after = {i for n in names for i in self.needs(n)} - {number}
 
     def runs_after(self, slot: int, other: int) -> bool:
         """Whether kernel `slot` waits for kernel `other`, directly or not."""
@@ -78,7 +89,7 @@ def place(graph: Graph) -> Placement:
 
 def _open_slot(state: Placement, node: Node) -> None:
     slot = GemmSlot(node, node.type.rows, node.type.cols)
-    slot.after = set().union(*(state.needs(name) for name in node.inputs))
+    slot.after = {index for name in node.inputs for index in state.needs(name)}
     state.home[node.name] = len(state.slots)
     state.slots.append(slot)
 
@@ -88,7 +99,9 @@ def _joins_as_half(state: Placement, node: Node) -> bool:
     if not laws:
         return False
     source = node.operand(laws[0].operand)
-    index = state.home.get(source) if isinstance(source, str) else None
+    if not isinstance(source, str):
+        return False
+    index = state.home.get(source)
     if index is None or state.slots[index].anchor.name != source:
         return False
     readers = state.graph.readers[source]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.placement import Placement
-from fusedsl.ir import ONE, Contracts, Dim, Graph, HalvesOf, Kind, Layout, Node
+from fusedsl.ir import ONE, Contracts, Dim, Graph, HalvesOf, Kind, Layout, Node, TensorType
 
 
 @dataclass(eq=False)
@@ -20,13 +20,9 @@ class RowGroup:
 
 @dataclass
 class Demand:
-    """Floating values that must exist in memory, and statistics taken while a projection streams.
-
-    `streamed` maps a statistic's node to the projection kernel whose main loop takes it.
-    """
+    """Floating values that must exist in memory, and why."""
 
     stored: set[str] = field(default_factory=set[str])
-    streamed: dict[str, int] = field(default_factory=dict[str, int])
     decisions: list[str] = field(default_factory=list[str])
 
 
@@ -54,7 +50,7 @@ def collect_demand(state: Placement, cost: CostModel) -> Demand:
     demand.stored -= state.memory
     _stream_statistics(state, demand)
     for node in state.floating:
-        if is_reduction(node) and node.name not in demand.streamed:
+        if is_reduction(node) and node.name not in state.streamed:
             demand.stored |= {r.name for r in node.results if graph.readers[r.name]}
     _store_where_cheaper(state, demand, cost)
     return demand
@@ -73,9 +69,9 @@ def _stream_statistics(state: Placement, demand: Demand) -> None:
                 continue
             if _needed_by(state, node, index):
                 continue
-            demand.streamed[node.name] = index
+            state.stream(node, index)
             demand.decisions.append(
-                f"{node.name}: taken in the main loop of {slot.anchor.name}, which streams {x}"
+                f"{node.name}: taken in the kernel of {slot.anchor.name}, which streams {x}"
             )
             break
 
@@ -122,7 +118,7 @@ def _tile_leaves(state: Placement, demand: Demand, value: str) -> set[str]:
     if not state.is_floating(value) or value in demand.stored:
         return {value} if state.graph.types[value].layout is Layout.TILE else set()
     node = state.graph.producers[value]
-    return set().union(*(_tile_leaves(state, demand, name) for name in node.inputs))
+    return {leaf for name in node.inputs for leaf in _tile_leaves(state, demand, name)}
 
 
 def _tiles_read(state: Placement, index: int) -> set[str]:
@@ -140,7 +136,7 @@ def group_rows(state: Placement, demand: Demand) -> list[RowGroup]:
             rows, cols = _domain(state.graph, node)
             for group in groups:
                 same = (group.rows, group.cols) == (rows, cols)
-                if same and _can_join(state, demand, groups, group, result.name):
+                if same and _can_join(state, groups, group, result.name):
                     group.targets.append(result.name)
                     break
             else:
@@ -158,7 +154,7 @@ def _domain(graph: Graph, node: Node) -> tuple[Dim, Dim]:
     return (source.rows, source.cols) if source.rank == 2 else (ONE, source.cols)
 
 
-def _widest(graph: Graph, node: Node):
+def _widest(graph: Graph, node: Node) -> TensorType:
     """The row a column value was reduced from, so that it can be made beside its statistic."""
     for name in node.inputs:
         producer = graph.producers.get(name)
@@ -171,53 +167,46 @@ def _widest(graph: Graph, node: Node):
     return node.type
 
 
-def _can_join(
-    state: Placement, demand: Demand, groups: list[RowGroup], group: RowGroup, value: str
-) -> bool:
-    """Whether `value` can be made in `group`: nothing it needs waits for what the group makes."""
-    made = set(group.targets)
-    seen: set[str] = set()
-    queue = [value]
-    while queue:
-        name = queue.pop()
-        if name in seen or name in state.memory:
-            continue
-        seen.add(name)
-        if name in made:
-            continue
-        if name in state.home:
-            index = state.home[name]
-            kernels = [
-                i for i in range(len(state.slots)) if i == index or state.runs_after(index, i)
-            ]
-            if any(_slot_reads(state, i, made) for i in kernels):
-                return False
-            continue
-        owner = next((g for g in groups if name in g.targets), None)
-        if owner is not None and owner is not group and _group_reads(state, owner, made):
+def _can_join(state: Placement, groups: list[RowGroup], group: RowGroup, value: str) -> bool:
+    """Whether the kernels still have an order if `value` is made in `group`."""
+    group.targets.append(value)
+    ordered = _have_an_order(state, groups)
+    group.targets.pop()
+    return ordered
+
+
+def _have_an_order(state: Placement, groups: list[RowGroup]) -> bool:
+    """Whether no kernel waits for itself. Kernels are numbered: projections, then row groups."""
+    owner = {**state.home, **state.streamed}
+    for number, group in enumerate(groups, start=len(state.slots)):
+        owner.update(dict.fromkeys(group.targets, number))
+    roots = [[n for m in (slot.anchor, *slot.members) for n in m.inputs] for slot in state.slots]
+    producers = state.graph.producers
+    roots += [[n for t in group.targets for n in producers[t].inputs] for group in groups]
+    waits = [_owners(state, owner, number, names) for number, names in enumerate(roots)]
+    pending = dict(enumerate(waits))
+    while pending:
+        free = [number for number, before in pending.items() if not before & pending.keys()]
+        if not free:
             return False
-        queue += state.graph.producers[name].inputs
+        for number in free:
+            del pending[number]
     return True
 
 
-def _slot_reads(state: Placement, index: int, made: set[str]) -> bool:
-    slot = state.slots[index]
-    return _reaches(state, [n for m in (slot.anchor, *slot.members) for n in m.inputs], made)
-
-
-def _group_reads(state: Placement, group: RowGroup, made: set[str]) -> bool:
-    return _reaches(state, list(group.targets), made)
-
-
-def _reaches(state: Placement, names: list[str], made: set[str]) -> bool:
+def _owners(state: Placement, owner: dict[str, int], number: int, names: list[str]) -> set[int]:
+    """The other kernels whose results are read to compute `names` in kernel `number`."""
+    found: set[int] = set()
     seen: set[str] = set()
     queue = list(names)
     while queue:
         name = queue.pop()
-        if name in made:
-            return True
         if name in seen or name in state.memory:
             continue
         seen.add(name)
-        queue += state.graph.producers[name].inputs
-    return False
+        holder = owner.get(name)
+        if holder is not None and holder != number:
+            found.add(holder)
+        elif name not in state.home:
+            queue += state.graph.producers[name].inputs
+    return found

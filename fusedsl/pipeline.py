@@ -101,5 +101,5 @@ def header_of(source: Graph, rewritten: RewriteResult, options: Options) -> list
         *(f"  {line}" for line in fired or ["none"]),
         "",
         f"Options: {flags}",
-        f"Again: fusedsl show {source.name}.fdsl --stage source --numerics {options.numerics}",
+        f"Again: fusedsl show {source.name}.fdsl --stage code --numerics {options.numerics}",
     ]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusedsl.runtime.device import on_device, stream_getter
+from fusedsl.runtime.device import stream_getter
 from fusedsl.runtime.launch import Grid, Kernel, describe, hooked
 
 
@@ -110,9 +110,11 @@ class Recipe:
         if poison:
             for tensor in tensors[len(tensors) - len(self.buffers) :]:
                 tensor.fill_(float("nan"))
-        if self.launches:
-            with on_device(device):
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
                 self._launch(tensors)
+        else:
+            self._launch(tensors)
         return tuple(tensors[s].clone() if copy else tensors[s] for s, copy in self.outputs)
 
     def _launch(self, tensors: list[Tensor]) -> None:

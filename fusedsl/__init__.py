@@ -9,8 +9,7 @@ See `fusedsl.pipeline` for the stages, docs/architecture.md for what passes betw
 """
 
 from fusedsl import settings
-
-__version__ = "0.1.0"
+from fusedsl._version import __version__
 
 settings.choose_triton_mode()  # before anything below imports triton
 

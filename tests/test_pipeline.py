@@ -103,6 +103,11 @@ def test_compiling_is_deterministic():
     assert fusedsl.compile(TEXT).source == fusedsl.compile(TEXT).source
 
 
+def test_the_version_is_the_package's():
+    text = (Path(fusedsl.__file__).parents[1] / "pyproject.toml").read_text()
+    assert f'version = "{fusedsl.__version__}"' in text
+
+
 def test_the_public_face():
     assert set(fusedsl.__all__) >= {"compile", "parse", "Graph", "Program", "FusedslError"}
     for name in fusedsl.__all__:

@@ -26,6 +26,7 @@ import triton
 
 import fusedsl.blocks
 from fusedsl import settings
+from fusedsl._version import __version__
 
 _TRAILER = "# text sha256: "
 
@@ -94,10 +95,7 @@ def library_digest() -> str:
 
 
 def _versions() -> dict[str, str]:
-    import fusedsl
-
-    own = getattr(fusedsl, "__version__", "")
-    return {"fusedsl": own, "torch": torch.__version__, "triton": triton.__version__}
+    return {"fusedsl": __version__, "torch": torch.__version__, "triton": triton.__version__}
 
 
 def _write(path: Path, text: str) -> bool:

@@ -1,0 +1,3 @@
+"""The version, where every layer can read it; pyproject.toml has the same."""
+
+__version__ = "0.1.0"

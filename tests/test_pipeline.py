@@ -103,7 +103,7 @@ def test_compiling_is_deterministic():
     assert fusedsl.compile(TEXT).source == fusedsl.compile(TEXT).source
 
 
-def test_the_version_is_the_package's():
+def test_the_version_is_that_of_the_package():
     text = (Path(fusedsl.__file__).parents[1] / "pyproject.toml").read_text()
     assert f'version = "{fusedsl.__version__}"' in text
 

@@ -256,6 +256,9 @@ class Kernel:
         _check_name(name)
         if name in self._out.places:
             raise FusedslError(self._out.builder.duplicate_name(name))
+        if name in self._out.symbols:
+            other = self._out.builder.fresh(name)
+            raise FusedslError(problems.name_of_dimension(name, other))
 
     def _raise(self) -> None:
         bag = self._out.bag

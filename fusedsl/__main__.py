@@ -1,0 +1,6 @@
+"""`python -m fusedsl`."""
+
+from fusedsl.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -48,7 +48,11 @@ def measure(name: str, peers: tuple[str, ...]) -> dict[str, Any]:
     exact = eager(x[:512].double(), gain.double(), w.double())
     error = float((bound(x)[:512].double() - exact).norm() / exact.norm())
     eager_error = float((eager(x[:512], gain, w).double() - exact).norm() / exact.norm())
-    calls = {"ours": lambda: bound(x), "bare": lambda: x @ w.t(), "eager": lambda: eager(x, gain, w)}
+    calls = {
+        "ours": lambda: bound(x),
+        "bare": lambda: x @ w.t(),
+        "eager": lambda: eager(x, gain, w),
+    }
     for mode in peers:
         compiled = torch.compile(eager, mode=None if mode == "default" else mode)
         calls[f"torch.compile {mode}"] = lambda compiled=compiled: compiled(x, gain, w)

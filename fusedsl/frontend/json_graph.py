@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 from pydantic import ValidationError
 
 from fusedsl.blocks import library as standard_library
-from fusedsl.diagnostics import Diagnostic, Diagnostics, Place, Span
+from fusedsl.diagnostics import LIMIT, Diagnostic, Diagnostics, FusedslError, Place, Span
 from fusedsl.frontend import problems
 from fusedsl.frontend.assemble import Assembler, Output, Target, Value
 from fusedsl.frontend.json_model import GraphModel, NodeModel, ParamModel, schema
@@ -83,12 +83,9 @@ def from_json(
     try:
         model = GraphModel.model_validate(value)
     except ValidationError as error:
-        for problem in _shape_problems(error, value):
-            bag.add(problem)
-    else:
-        return _Reader(bag, model, library or standard_library()).run()
-    bag.raise_if_any()
-    raise AssertionError("a validation error without a problem")
+        found = list(_shape_problems(error, value))[:LIMIT]
+        raise FusedslError(replace(item, file=file) for item in found) from None
+    return _Reader(bag, model, library or standard_library()).run()
 
 
 def _decode(text: str, bag: Diagnostics) -> Any:

@@ -130,12 +130,8 @@ class _Recovery:
         end = start + len(self.text[start:offset].rstrip())
         if not at_end and "\n" not in self.text[end:offset]:
             return None
-        try:
-            tree = lark().parse(
-                cast(str, TextSlice(self.text[:end] + ";", start, end + 1)), start="statement"
-            )
-        except UnexpectedInput:
-            return None
+        whole = TextSlice(self.text[:end] + ";", start, end + 1)
+        tree = lark().parse(cast(str, whole), start="statement")
         self._report(problems.missing_semicolon(), end)
         return cast(Statement, tree), end
 

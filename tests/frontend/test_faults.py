@@ -1,4 +1,4 @@
-"""Mistakes seen in other systems' programs, graphs and tools, by their numbers in our list."""
+"""Mistakes that other systems met; the numbers are those of the project's list of cases."""
 
 from __future__ import annotations
 

@@ -45,6 +45,8 @@ from tests.frontend.programs import LLAMA_MLP, SIGNATURE, errors, marked, progra
         (program("y = relu(x);") + "kernel g", "k", "one kernel", "a text of its own"),
         (program("y = relu(x);") + "}", "}", "one kernel", "take out what follows"),
         (f"{SIGNATURE} }}", "{", "at least one statement", "name = expression;"),
+        (program("z = x; y = z + x;"), "x", "a call, or an operator", "use 'x' where 'z' is used"),
+        (program("z = -2; y = z + x;"), "-2", "a call, or an operator", "write -2 where 'z'"),
         (program("y = relu(" + "x" * 200 + ");"), "x" * 200, "at most 128", "a shorter name"),
     ],
 )  # fmt: skip
@@ -103,6 +105,10 @@ def test_statements_are_read_though_the_signature_is_not():
 
 def test_what_an_unreadable_statement_assigns_is_taken_as_defined():
     assert errors(program("a = relu(x]; y = a + x;")).codes == ("F0101",)
+
+
+def test_an_alias_of_an_unknown_name_is_one_mistake():
+    assert errors(program("z = xx; y = z + x;")).codes == ("F0202",)
 
 
 def test_several_second_kernels_are_one_mistake():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusedsl.codegen.body import Body, Var, _constant
 from fusedsl.codegen.helpers import function_name
@@ -11,9 +11,6 @@ from fusedsl.codegen.templates import fragment, main_loop, render
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
 from fusedsl.schedule import RESIDENT_COLUMNS
-
-#: Tile in which a projection kernel reads the rows it takes a statistic of.
-STREAM_ROWS, STREAM_COLUMNS = 16, 512
 
 _CONFIG = ("BLOCK_M", "BLOCK_N")
 _GEMM_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "PRECISION")
@@ -102,7 +99,7 @@ def _looped(kernel: KernelPlan, body: Body) -> Emitted:
         remaining = [n for n in remaining if n not in ready]
         remaining = _emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
-    body.values = {k: v for k, v in body.values.items() if v.layout is Layout.COLUMN}
+    body.values = _per_row(body)
     for node in remaining:
         body.emit(node, inside)
     passes.append({"before": [], "inside": inside, "after": []})
@@ -139,9 +136,8 @@ def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[
     before: list[str] = []
     inside: list[str] = []
     after: list[str] = []
-    outer = {k: v for k, v in body.values.items() if v.layout is Layout.COLUMN}
+    outer = _per_row(body)
     body.values = dict(outer)
-    writes = kernel.writes
     for node in ready:
         _recompute(body, kernel, node.inputs[0], inside)
         assert node.block.reduction is not None
@@ -160,8 +156,12 @@ def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[
         outer = body.values
         body.values = {**made, **outer}
     body.values = dict(outer)
-    assert writes == kernel.writes
     return {"before": before, "inside": inside, "after": after}
+
+
+def _per_row(body: Body) -> dict[str, Var]:
+    """Column vectors and scalars: they outlive a pass over the columns."""
+    return {k: v for k, v in body.values.items() if v.layout in (Layout.COLUMN, Layout.SCALAR)}
 
 
 def _recompute(body: Body, kernel: KernelPlan, value: str, lines: list[str]) -> None:
@@ -178,16 +178,10 @@ def _recompute(body: Body, kernel: KernelPlan, value: str, lines: list[str]) -> 
         order.append(node)
 
     visit(value)
-    kept, body.kernel = body.kernel, _without_writes(kernel)
+    kept, body.kernel = body.kernel, replace(kernel, writes=())
     for node in order:
         body.emit(node, lines)
     body.kernel = kept
-
-
-def _without_writes(kernel: KernelPlan) -> KernelPlan:
-    from dataclasses import replace
-
-    return replace(kernel, writes=())
 
 
 # projections -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from fusedsl.frontend import grammar
 from fusedsl.frontend.recover import parse_program
 from fusedsl.frontend.syntax import Source, lark
 from tests.frontend.programs import ALL
+from tests.frontend.test_mutations import mutated
 
 TEXT = "\n".join(line for line in grammar().split("\n") if not line.startswith("//"))
 
@@ -111,6 +112,35 @@ def test_our_parser_and_plain_lark_give_one_verdict(name: str):
             assert not verdict(text), text
         else:
             assert verdict(text), text
+
+
+def core(text: str) -> str:
+    """Without blanks and comments at both ends: decoders start and stop with the program."""
+    text = re.sub(r"\A([ \t\r\n]|#[^\n]*\n)*", "", text)
+    return re.sub(r"([ \t\r\n]|#[^\n]*\n)*\Z", "", text)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_constrained_decoder_accepts_what_lark_accepts(name: str):
+    llguidance = pytest.importorskip("llguidance")
+    reader = plain_lark()
+    tokenizer = llguidance.LLTokenizer("byte")
+    decoder = llguidance.LLMatcher.grammar_from_lark(grammar())
+    assert llguidance.LLMatcher.validate_grammar(decoder, tokenizer) == ""
+    rng = random.Random(f"decoder {name}")
+    for number in range(150):
+        text = core(mutated(ALL[name], rng) if number else ALL[name])
+        if "\ud800" in text or text.rpartition("\n")[2].lstrip().startswith("#"):
+            continue  # no UTF-8, or an open comment
+        data = text.encode()
+        matcher = llguidance.LLMatcher(tokenizer, decoder)
+        accepted = matcher.try_consume_tokens(list(data)) == len(data) and matcher.is_accepting()
+        try:
+            reader.parse(text)
+        except UnexpectedInput:
+            assert not accepted, text
+        else:
+            assert accepted, text
 
 
 def test_the_parser_is_built_once():

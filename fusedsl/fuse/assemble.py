@@ -30,7 +30,7 @@ def fuse(graph: Graph, cost: CostModel | None = None) -> Plan:
     groups = group_rows(state, demand)
     _promote_columns(state, demand, groups)
     builder = _Assembler(state, demand, groups)
-    kernels = _in_order([*builder.row_kernels(), *builder.gemm_kernels()])
+    kernels = _in_order(_read_later(graph, [*builder.row_kernels(), *builder.gemm_kernels()]))
     return Plan(graph, tuple(graph.bind_time_nodes()), kernels, tuple(demand.decisions))
 
 
@@ -162,6 +162,13 @@ def _reads(
     computed = {r.name for node in steps for r in node.results} | (own or set())
     names = [*first, *(n for node in steps for n in node.inputs)]
     return tuple(dict.fromkeys(n for n in names if n not in computed))
+
+
+def _read_later(graph: Graph, kernels: list[KernelPlan]) -> list[KernelPlan]:
+    """The kernels without stores that nobody reads: a statistic used where it is made alone."""
+    wanted = {name for kernel in kernels for name in kernel.reads} | set(graph.outputs)
+    kept = [replace(k, writes=tuple(w for w in k.writes if w in wanted)) for k in kernels]
+    return [kernel for kernel in kept if kernel.writes]
 
 
 def _in_order(kernels: list[KernelPlan]) -> tuple[KernelPlan, ...]:

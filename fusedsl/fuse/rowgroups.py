@@ -62,6 +62,8 @@ def _stream_statistics(state: Placement, demand: Demand) -> None:
         if not is_reduction(node) or len(node.inputs) != 1:
             continue
         x = node.inputs[0]
+        if state.graph.types[x].layout is not Layout.TILE:
+            continue
         if state.is_floating(x) or any(r.name in state.graph.outputs for r in node.results):
             continue
         for index, slot in enumerate(state.slots):

@@ -228,16 +228,16 @@ class Epilogue:
     nodes: frozenset[str]
 
 
-def epilogue(context: Context, value: str, *, full_width: bool = False) -> Epilogue | Refusal:
+def epilogue(context: Context, value: str, *, paired: bool = False) -> Epilogue | Refusal:
     """The projection whose kernel can make `value`: elementwise nodes only, all else known before.
 
-    Refusals: "producer" (no projection under it), "full_width" (a half lies between, where that
-    is asked for), "known_in_kernel" (it needs what that very kernel has to finish first).
+    Refusals: "producer" (no projection under it), "paired" (a half lies between that the kernel
+    does not have beside the other one, where that is asked for), "known_in_kernel" (it needs what
+    that very kernel has to finish first).
     """
     graph = context.graph
     seen: set[str] = set()
     anchors: list[Node] = []
-    half: Node | None = None
     stack = [value]
     while stack:
         name = stack.pop()
@@ -250,22 +250,35 @@ def epilogue(context: Context, value: str, *, full_width: bool = False) -> Epilo
             seen.add(name)
             stack += tile_operands(graph, node)
         elif (below := halved(node)) is not None:
-            half = node
             seen.add(name)
             stack.append(below)
     if not anchors:
         return Refusal("producer", _no_producer(graph, value))
     anchor = max(anchors, key=lambda n: context.index[n.name])
     nodes = {name for name in seen if context.depends(name, anchor)}
-    if full_width and half is not None and half.name in nodes:
-        below = halved(half)
-        return Refusal("full_width", f"'{value}' is made of halves of '{below}'")
+    alone = _half_alone(graph, nodes, anchor) if paired else None
+    if alone is not None:
+        return Refusal("paired", alone)
     late = _late_operand(context, nodes, anchor)
     if late:
         user, operand = late
         reason = f"'{user}' needs '{operand}', known only when '{anchor.name}' is complete"
         return Refusal("known_in_kernel", reason)
     return Epilogue(anchor, frozenset(nodes | {anchor.name}))
+
+
+def _half_alone(graph: Graph, nodes: set[str], anchor: Node) -> str | None:
+    """Why halves among `nodes` are not split in the registers of the kernel of `anchor`."""
+    sources = {below for name in nodes if (below := halved(graph.producers[name])) is not None}
+    for below in sorted(sources):
+        if below != anchor.name:
+            return f"a half of '{below}' is taken, which is no projection"
+        if below in graph.outputs:
+            return f"halves of '{below}' are taken, and it is an output as a whole"
+        whole = next((r for r in graph.readers[below] if halved(r) is None), None)
+        if whole is not None:
+            return f"halves of '{below}' are taken, and '{whole.name}' reads it as a whole"
+    return None
 
 
 def _no_producer(graph: Graph, value: str) -> str:

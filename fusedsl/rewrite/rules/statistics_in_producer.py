@@ -14,7 +14,7 @@ def _apply(context: Context, node: Node) -> Outcome:
     value = node.operand(law.operand) if law else None
     if law is None or not isinstance(value, str) or value in graph.weights:
         return None
-    made = epilogue(context, value, full_width=True)
+    made = epilogue(context, value, paired=True)
     if isinstance(made, Refusal):
         return made
     edit = Editor(graph, node)
@@ -60,7 +60,8 @@ generation rounds before it reduces, so only the order of the sum changes. The s
 therefore one of the values that the next kernel reads.""",
     preconditions={
         "producer": "x is computed from a projection element by element",
-        "full_width": "x has all columns of that projection, and is no half of them",
+        "paired": "if x is made of halves, then of the projection itself, which nothing else reads: "
+        "its kernel then has both halves side by side",
         "known_in_kernel": "all else that x needs is known before that kernel ends: no statistic "
         "of a value that the same kernel makes",
     },
@@ -76,9 +77,10 @@ kernel example(a: bf16[M, 128], x: bf16[M, 64], w: weight bf16[64, 128])
 kernel counter(x: bf16[M, 64], z: bf16[M, 64]) -> (h: bf16[M, 64]) {
   h = rms_norm(x + z, eps=1e-6);
 }"""),
-        "full_width": CounterExample("""
-kernel counter(x: bf16[M, 64], w: weight bf16[192, 64]) -> (h: bf16[M, 96]) {
-  h = rms_norm(swiglu(linear(x, w)), eps=1e-6);
+        "paired": CounterExample("""
+kernel counter(x: bf16[M, 64], w: weight bf16[192, 64]) -> (z: bf16[M, 192], h: bf16[M, 96]) {
+  z = linear(x, w);
+  h = rms_norm(swiglu(z), eps=1e-6);
 }"""),
         "known_in_kernel": CounterExample("""
 kernel counter(a: bf16[M, 128], x: bf16[M, 64], w: weight bf16[64, 128])

@@ -143,15 +143,12 @@ def _compare(
     got: Mapping[str, Tensor], exact: Mapping[str, Tensor], eager: Mapping[str, Tensor]
 ) -> dict[str, dict[str, Any]]:
     """Each output against fp64, by the measure and the bar of `Program.verify`."""
-    import torch
-
-    from fusedsl.runtime.report import FLOOR_ULPS, RATIO, distance
+    from fusedsl.runtime.report import allowed_error, distance
 
     table: dict[str, dict[str, Any]] = {}
     for name, tensor in got.items():
         error, _ = distance(tensor, exact[name])
         eager_error, _ = distance(eager[name], exact[name])
-        floor = FLOOR_ULPS * torch.finfo(tensor.dtype).eps / 2
         finite = bool(tensor.isfinite().all()) or not bool(eager[name].isfinite().all())
         table[name] = {
             "shape": list(tensor.shape),
@@ -159,7 +156,7 @@ def _compare(
             "error": error,
             "eager_error": eager_error,
             "finite": finite,
-            "ok": finite and error <= RATIO * eager_error + floor,
+            "ok": finite and error <= allowed_error(eager_error, tensor.shape[0]),
         }
     return table
 

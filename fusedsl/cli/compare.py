@@ -143,20 +143,18 @@ def _compare(
     got: Mapping[str, Tensor], exact: Mapping[str, Tensor], eager: Mapping[str, Tensor]
 ) -> dict[str, dict[str, Any]]:
     """Each output against fp64, by the measure and the bar of `Program.verify`."""
-    from fusedsl.runtime.report import allowed_error, distance
+    from fusedsl.runtime.report import check
 
     table: dict[str, dict[str, Any]] = {}
     for name, tensor in got.items():
-        error, _ = distance(tensor, exact[name])
-        eager_error, _ = distance(eager[name], exact[name])
-        finite = bool(tensor.isfinite().all()) or not bool(eager[name].isfinite().all())
+        held = check(tensor, exact[name], eager[name], name=name, case="given", seed=0)
         table[name] = {
             "shape": list(tensor.shape),
             "dtype": str(tensor.dtype).removeprefix("torch."),
-            "error": error,
-            "eager_error": eager_error,
-            "finite": finite,
-            "ok": finite and error <= allowed_error(eager_error, tensor.shape[0]),
+            "error": held.error,
+            "eager_error": held.eager_error,
+            "finite": held.finite,
+            "ok": held.ok,
         }
     return table
 

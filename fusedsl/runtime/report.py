@@ -146,16 +146,19 @@ def _run(program: Program, inputs: Mapping[str, Tensor], case: str, seed: int) -
         eager = evaluate_eager(graph, inputs)
         given = tuple(inputs[p.name] for p in graph.params)
         outputs = program.run_poisoned(*given)
-    checks: list[Check] = []
-    for name, got in zip(graph.outputs, outputs, strict=True):
-        error, largest = distance(got, exact[name])
-        eager_error, eager_largest = distance(eager[name], exact[name])
-        finite = _finite(got, exact[name])
-        ok = finite and error <= allowed_error(eager_error, got.shape[0])
-        checks.append(
-            Check(case, seed, name, error, eager_error, largest, eager_largest, finite, ok)
-        )
-    return checks
+    return [
+        check(got, exact[name], eager[name], name=name, case=case, seed=seed)
+        for name, got in zip(graph.outputs, outputs, strict=True)
+    ]
+
+
+def check(got: Tensor, exact: Tensor, eager: Tensor, *, name: str, case: str, seed: int) -> Check:
+    """Hold one output against fp64 and against eager torch."""
+    error, largest = distance(got, exact)
+    eager_error, eager_largest = distance(eager, exact)
+    finite = _finite(got, exact)
+    ok = finite and error <= allowed_error(eager_error, got.shape[0])
+    return Check(case, seed, name, error, eager_error, largest, eager_largest, finite, ok)
 
 
 def allowed_error(eager_error: float, rows: int) -> float:

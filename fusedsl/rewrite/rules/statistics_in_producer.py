@@ -60,8 +60,8 @@ generation rounds before it reduces, so only the order of the sum changes. The s
 therefore one of the values that the next kernel reads.""",
     preconditions={
         "producer": "x is computed from a projection element by element",
-        "paired": "if x is made of halves, then of the projection itself, which nothing else reads: "
-        "its kernel then has both halves side by side",
+        "paired": "if x is made of halves, then of the projection itself, which nothing else "
+        "reads: its kernel then has both halves side by side",
         "known_in_kernel": "all else that x needs is known before that kernel ends: no statistic "
         "of a value that the same kernel makes",
     },

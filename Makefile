@@ -55,7 +55,9 @@ layers: venv ## import-linter: a stage imports only from below
 	$(BIN)/lint-imports
 
 bench: venv ## the benchmarks (needs a GPU)
-	$(BIN)/fusedsl bench
+	$(BIN)/python -m benchmarks.compile_time
+	$(BIN)/python -m benchmarks.chains
+	$(BIN)/python -m benchmarks.accuracy --rows 1,17,128,4096 --jobs 8
 
 golden: venv ## write tests/golden/ anew, to be read in the diff
 	$(BIN)/python -m pytest -n $(JOBS) --update-golden

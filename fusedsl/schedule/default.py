@@ -64,6 +64,8 @@ _AMPERE_16BIT = (
 _CDNA_16BIT = ((128, 128, 32, 4, 2, 1.00), (64, 64, 32, 4, 2, 0.6))
 #: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
 EXACT_STEP = 16
+#: Where an epilogue moves so many tiles that nothing else fits.
+_SMALLEST = TileConfig(16, 32, 16, stages=2)
 _FP32 = ((64, 64, EXACT_STEP, 4, 3, 1.00), (32, 64, EXACT_STEP, 4, 3, 0.7))
 
 
@@ -104,7 +106,11 @@ def _gemm(
         if fitted is not None:
             options.append((_time(fitted, speed, rows, cols, kernel.paired, target), fitted))
     if not options:
-        raise AssertionError(f"no legal tile configuration for {kernel.name}")
+        smallest = replace(_SMALLEST, programs=programs, precision=precision)
+        fitted = _fitted(smallest, kernel.paired, operand.dtype.bytes, tiles, target.shared_limit)
+        if fitted is None:
+            raise AssertionError(f"no legal tile configuration for {kernel.name}")
+        return fitted
     return _short(min(options, key=lambda option: option[0])[1], rows, depth)
 
 

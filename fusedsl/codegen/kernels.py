@@ -12,6 +12,9 @@ from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
 from fusedsl.schedule import RESIDENT_COLUMNS
 
+#: Where a long list of parameters is broken.
+COLUMNS = 100
+
 _CONFIG = ("BLOCK_M", "BLOCK_N")
 _GEMM_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "PRECISION")
 
@@ -58,8 +61,21 @@ def _finish(
     compile_time = {"dim", "tiles", "tiles_padded", "tile_width", "config"}
     params = [f"{a.name}: tl.constexpr" if a.role in compile_time else a.name for a in args]
     doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
+    params = _wrapped(params, len(f"def {kernel.name}():"))
     rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **slots)
     return Emitted(rendered, tuple(args))
+
+
+def _wrapped(params: list[str], taken: int) -> list[str]:
+    """The parameters, over several lines if `taken` leaves too few columns for them."""
+    if len(", ".join(params)) + taken <= COLUMNS:
+        return params
+    lines: list[str] = [""]
+    for param in params:
+        if lines[-1] and len(lines[-1]) + len(param) + 6 > COLUMNS:
+            lines.append("")
+        lines[-1] += f" {param}," if lines[-1] else f"{param},"
+    return ["".join(f"\n    {line}" for line in lines) + "\n"]
 
 
 def plan_cols(body: Body, value: str) -> Dim:

@@ -20,21 +20,15 @@ SKELETON = frozenset(
 
 
 class Namer:
-    """Gives each key one name that nothing else in the kernel has."""
+    """Gives names that nothing else in the kernel has."""
 
     def __init__(self, taken: frozenset[str] = frozenset()):
         self._taken = set(SKELETON) | set(taken)
-        self._names: dict[str, str] = {}
-
-    def name(self, key: str, stem: str | None = None) -> str:
-        """The name of `key`, made from `stem` (or the key) at first use."""
-        if key not in self._names:
-            self._names[key] = self.fresh(stem or key)
-        return self._names[key]
 
     def fresh(self, stem: str) -> str:
         """A new name that starts with `stem`."""
         base = re.sub(r"\W", "_", stem)
+        base = f"n{base}" if base[0].isdigit() else base
         candidate, index = base, 1
         while candidate in self._taken or keyword.iskeyword(candidate):
             index += 1

@@ -1,0 +1,77 @@
+"""Programs run on emitted kernels, held against fp64 and against eager torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fusedsl
+from fusedsl.fuse import CostModel, Plan, fuse
+from fusedsl.ir import Graph, evaluate, evaluate_eager, random_inputs
+from fusedsl.runtime.load import interprets
+from fusedsl.runtime.program import Options, Program, Stages
+
+DEVICE = "cuda" if torch.cuda.is_available() and not interprets() else "cpu"
+LOOPS = ("tma", "pointer")
+
+#: Error allowed: RATIO times eager's, and FLOOR for chains that eager computes exactly.
+RATIO, FLOOR = 1.6, 3e-7
+
+
+def compiled(program: Any, main_loop: str = "auto", **options: Any) -> Program:
+    """A program that uses one main loop."""
+    found = fusedsl.compile(program, **options)
+    found.main_loop = main_loop
+    return found
+
+
+def unrewritten(graph: Graph, cost: CostModel | None = None, **options: Any) -> Program:
+    """A graph of primitive blocks, planned as it stands."""
+    from fusedsl.rewrite import RewriteResult
+
+    plan: Plan = fuse(graph, cost)
+    return Program(Stages(graph, graph, RewriteResult(graph, ()), plan), Options(**options))
+
+
+def run(program: Program, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs by name; every buffer held NaN before the first launch."""
+    graph = program.graph()
+    with torch.no_grad():
+        outputs = program.run_poisoned(*(inputs[p.name] for p in graph.params))
+    return dict(zip(graph.outputs, outputs, strict=True))
+
+
+def error(got: Tensor, exact: Tensor) -> float:
+    """Relative Frobenius error; of zeros, the absolute one."""
+    return float((got.double() - exact).norm() / (float(exact.norm()) or 1.0))
+
+
+def check(
+    program: Program, inputs: Mapping[str, Tensor], ratio: float = RATIO, floor: float = FLOOR
+) -> dict[str, Tensor]:
+    """Run; every output is finite and at most as far from fp64 as `ratio` times eager."""
+    graph = program.graph()
+    exact, eager = evaluate(graph, inputs), evaluate_eager(graph, inputs)
+    outputs = run(program, inputs)
+    for name, got in outputs.items():
+        assert got.shape == exact[name].shape and got.dtype == eager[name].dtype
+        assert torch.isfinite(got).all(), f"{name} is not finite"
+        found, allowed = error(got, exact[name]), error(eager[name], exact[name])
+        assert found <= ratio * allowed + floor, (name, found, allowed)
+    return outputs
+
+
+def inputs_of(graph: Graph, seed: int = 0, **dims: int) -> dict[str, Tensor]:
+    """Fresh inputs; symbols are 5 where not given."""
+    symbols = {s for p in graph.params for s in p.type.symbols}
+    return random_inputs(graph, {s: dims.get(s, 5) for s in symbols}, seed=seed, device=DEVICE)
+
+
+def check_text(text: str, main_loop: str = "auto", *, seed: int = 0, **dims: int) -> Program:
+    """Compile and check DSL text on fresh inputs."""
+    program = compiled(text, main_loop)
+    check(program, inputs_of(program.graph(), seed, **dims))
+    return program

@@ -199,6 +199,7 @@ class _Preparation:
             tuple(outputs),
             tuple(k.name for k in self.plan.kernels),
             tuple(self.loops[k.name] for k in self.plan.kernels),
+            len(self.given),
         )
 
     # where values lie ------------------------------------------------------------------------

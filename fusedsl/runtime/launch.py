@@ -43,6 +43,48 @@ def int_class(value: int) -> int:
 
 
 @dataclass(eq=False)
+class RawLauncher:
+    """The C launcher under Triton's Python one, which encodes every tensor map at every launch.
+
+    `call(gridX, gridY, gridZ, stream, function, cooperative, pdl, None, None, metadata, None, None,
+    None, *arguments)`, where each descriptor is given as its tensor map, shape and strides.
+    """
+
+    call: Callable[..., None]
+    cooperative: bool
+    pdl: bool
+    encode: Callable[[Any, Any], list[Any]] | None = None
+    layouts: tuple[Any, ...] = ()
+
+    def expanded(self, descriptor: Any, number: int) -> list[Any]:
+        """What the C launcher takes for the descriptor argument of that number."""
+        assert self.encode is not None
+        return self.encode(descriptor, self.layouts[number])
+
+
+def raw_launcher(run: Any) -> RawLauncher | None:
+    """The C launcher of a loaded kernel, or None where Triton is built otherwise (3.6 is known)."""
+    wanted = ("launch", "global_scratch_size", "profile_scratch_size", "launch_pdl")
+    if not all(hasattr(run, name) for name in wanted):
+        return None
+    if run.global_scratch_size or run.profile_scratch_size:
+        return None
+    cooperative = getattr(run, "launch_cooperative_grid", False)
+    if inspect.isbuiltin(run.launch):
+        return RawLauncher(run.launch, cooperative, run.launch_pdl)
+    if not inspect.isfunction(run.launch):
+        return None
+    found = inspect.getclosurevars(run.launch)
+    call, layouts = found.nonlocals.get("launcher"), found.nonlocals.get("tensordesc_meta")
+    encode = found.globals.get("make_tensordesc_arg")
+    if not inspect.isbuiltin(call) or not layouts or encode is None or None in layouts:
+        return None
+    if len(inspect.signature(encode).parameters) != 2:
+        return None
+    return RawLauncher(call, cooperative, run.launch_pdl, encode, tuple(layouts))
+
+
+@dataclass(eq=False)
 class Kernel:
     """A kernel that is ready for arguments of one specialisation.
 
@@ -56,6 +98,7 @@ class Kernel:
     function: Any = None
     metadata: Any = None
     proven: bool = False
+    raw: RawLauncher | None = None
 
     def launch(self, grid: Grid, stream: int, args: Sequence[Any]) -> None:
         """Launch on `stream` of the current device; pointers may be integers if `direct`."""
@@ -115,6 +158,7 @@ class KernelLauncher:
             kernel.direct = run
             kernel.function = compiled.function
             kernel.metadata = compiled.packed_metadata
+            kernel.raw = raw_launcher(run)
         return kernel
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 #: Stable codes. A code is never reused for another mistake.
@@ -83,12 +83,87 @@ NOWHERE = Place()
 
 
 @dataclass(frozen=True)
+class Related:
+    """A second place that a mistake involves, and what it has to do with it."""
+
+    message: str
+    span: Span | None = None
+    pointer: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, every key present."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TextEdit:
+    """The text of `span` becomes `replacement`; an empty span is an insertion before it."""
+
+    span: Span
+    replacement: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class JsonEdit:
+    """One operation of a JSON Patch (RFC 6902): "replace", "add", "remove" or "move".
+
+    `source` is where "move" takes the value from.
+    """
+
+    op: str
+    pointer: str
+    value: str | int | float | bool | None = None
+    source: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The operation as RFC 6902 writes it."""
+        if self.op == "move":
+            return {"op": "move", "from": self.source, "path": self.pointer}
+        value = {} if self.op == "remove" else {"value": self.value}
+        return {"op": self.op, "path": self.pointer, **value}
+
+
+Edit = TextEdit | JsonEdit
+
+#: How far a fix may be trusted: CERTAIN ones may be applied by a program, GUESS is one of several
+#: readings, BLANK leaves something for the author to fill in.
+CERTAIN, GUESS, BLANK = "machine-applicable", "maybe-incorrect", "has-placeholders"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A repair as exact edits, to be applied together or not at all."""
+
+    title: str
+    edits: tuple[Edit, ...]
+    applicability: str = GUESS
+
+    @property
+    def certain(self) -> bool:
+        """Whether a program may apply it without asking."""
+        return self.applicability == CERTAIN
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form; an edit has `span` and `replacement`, or is an RFC 6902 operation."""
+        return {
+            "title": self.title,
+            "applicability": self.applicability,
+            "edits": [edit.to_json() for edit in self.edits],
+        }
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """One mistake.
 
     `where` names the place in words (a statement, an operand); `span` places it in text and
     `pointer` (RFC 6901) in a JSON graph. `fix` says what to do; `suggestion` is the exact text
-    that would replace the span, where one is known.
+    that would replace the span, where one is known. `related` are other places that belong to the
+    mistake, `fixes` the repairs as edits, the best one first.
     """
 
     code: str
@@ -101,6 +176,8 @@ class Diagnostic:
     pointer: str | None = None
     suggestion: str | None = None
     file: str | None = None
+    related: tuple[Related, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     def __post_init__(self) -> None:
         if self.code not in CODES:
@@ -112,7 +189,6 @@ class Diagnostic:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: every key always present, `null` where unknown."""
-        span = self.span
         return {
             "code": self.code,
             "title": CODES[self.code],
@@ -124,14 +200,9 @@ class Diagnostic:
             "suggestion": self.suggestion,
             "file": self.file,
             "pointer": self.pointer,
-            "span": None
-            if span is None
-            else {
-                "line": span.line,
-                "column": span.column,
-                "end_line": span.end_line,
-                "end_column": span.end_column,
-            },
+            "span": None if self.span is None else asdict(self.span),
+            "related": [item.to_json() for item in self.related],
+            "fixes": [fix.to_json() for fix in self.fixes],
         }
 
     def render(self, source: str | None = None) -> str:
@@ -149,6 +220,9 @@ class Diagnostic:
             text = getattr(self, label)
             if text:
                 lines.append(f"  {label + ':':<10}{text}")
+        for item in self.related:
+            place = _place(replace(self, span=item.span, pointer=item.pointer))
+            lines.append(f"  {'see:':<10}{place}: {item.message}")
         return "\n".join(lines)
 
 
@@ -251,13 +325,54 @@ class Diagnostics:
 _COMPARED, _LISTED = 1000, 40
 
 
+def single_near(name: str, known: Iterable[str]) -> str | None:
+    """The one known name that a mistyped one can have meant, or None where there are several.
+
+    Alike up to case and underscores, else within one edit (two from six characters on), else the
+    only one that begins the name or is begun by it.
+    """
+    names = [n for n in dict.fromkeys(known) if n != name][:_COMPARED]
+    plain = _plain(name)
+    alike = [n for n in names if _plain(n) == plain]
+    reach = 2 if len(plain) >= 6 else 1
+    distances = {n: _distance(plain, _plain(n), reach) for n in names}
+    for step in range(1, reach + 1):
+        alike = alike or [n for n, d in distances.items() if d == step]
+    begun = [n for n in names if min(len(n), len(name)) > 2]
+    alike = alike or [n for n in begun if n.startswith(name) or name.startswith(n)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def _distance(a: str, b: str, limit: int) -> int:
+    """Edits from a to b, two neighbours swapped being one; anything above `limit` is limit + 1."""
+    if abs(len(a) - len(b)) > limit:
+        return limit + 1
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, char in enumerate(a, 1):
+        row = [i]
+        for j, other in enumerate(b, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (char != other))
+            if i > 1 and j > 1 and char == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        if min(row) > limit:
+            return limit + 1
+        before, last = last, row
+    return last[-1]
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name a mistyped one most likely meant, or None."""
-    plain = name.lower().replace("_", "")
+    plain = _plain(name)
     alike: dict[str, str] = {}
     for other in known:
         if abs(len(other) - len(name)) <= 2 + len(name) // 2 and len(alike) < _COMPARED:
-            alike.setdefault(other.lower().replace("_", ""), other)
+            alike.setdefault(_plain(other), other)
     matches = difflib.get_close_matches(plain, alike, n=1, cutoff=0.6)
     return alike[matches[0]] if matches else None
 

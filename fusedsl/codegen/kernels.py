@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fusedsl.codegen.body import Body, Var, _constant
 from fusedsl.codegen.helpers import function_name
@@ -10,7 +10,7 @@ from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment, main_loop, render
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
-from fusedsl.schedule import RESIDENT_COLUMNS
+from fusedsl.schedule import RESIDENT_COLUMNS, row_segments
 
 #: Where a long list of parameters is broken.
 COLUMNS = 100
@@ -92,15 +92,80 @@ def _pointwise(kernel: KernelPlan, body: Body) -> Emitted:
 
 
 def _resident(kernel: KernelPlan, body: Body) -> Emitted:
+    """The whole row in registers, in segments that are powers of two and cover it closely."""
     lines: list[str] = []
-    for node in kernel.steps:
-        if not is_reduction(node):
-            body.emit(node, lines)
-            continue
-        lines.append(f"# {node.block.name}: {node.origin or node.name}")
-        states = body.chunk(node, node.inputs[0], "N", lines)
-        body.finish(node, states, "N", lines)
+    rows = _Segments(body, row_segments(kernel.cols.factor))
+    remaining = list(kernel.steps)
+    while remaining:
+        ready = [n for n in remaining if not is_reduction(n) and _depends_on_none(n, remaining)]
+        rest = _emit_columns(body, ready, lines)
+        rows.emit(rest, lines)
+        remaining = [n for n in remaining if n not in ready]
+        statistics = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
+        rows.reduce(statistics, lines)
+        remaining = [n for n in remaining if n not in statistics]
     return _finish(kernel, body, "row_reduction/resident.py.jinja", _CONFIG, body=lines)
+
+
+@dataclass
+class _Segments:
+    """The pieces of a row that is kept in registers; each has variables of its own."""
+
+    body: Body
+    pieces: tuple[tuple[int, int], ...]
+    values: dict[int, dict[str, Var]] = field(default_factory=dict[int, dict[str, Var]])
+    opened: int = -1
+
+    def open(self, start: int, width: int, lines: list[str]) -> None:
+        """Make a segment the one that lines are about."""
+        alone = len(self.pieces) == 1
+        self.body.width = "BLOCK_N" if alone else str(width)
+        self.body.values = {**_per_row(self.body), **self.values.get(start, {})}
+        if self.opened != start:
+            text = fragment("segment", start, self.body.width, "N")
+            lines += text.split("\n")
+        self.opened = start
+
+    def close(self, start: int) -> None:
+        """Keep the segment's variables."""
+        shared = _per_row(self.body)
+        self.values[start] = {k: v for k, v in self.body.values.items() if k not in shared}
+        self.body.values = shared
+
+    def emit(self, nodes: list[Node], lines: list[str]) -> None:
+        """Emit element-by-element nodes in every segment."""
+        for start, width in self.pieces if nodes else ():
+            self.open(start, width, lines)
+            for node in nodes:
+                self.body.emit(node, lines)
+            self.close(start)
+
+    def reduce(self, nodes: list[Node], lines: list[str]) -> None:
+        """Emit statistics over all segments."""
+        running: dict[str, list[str]] = {}
+        for start, width in self.pieces if nodes else ():
+            self.open(start, width, lines)
+            for node in nodes:
+                self._chunk(node, start, width, running, lines)
+            self.close(start)
+        for node in nodes:
+            self.body.finish(node, running[node.name], "N", lines)
+
+    def _chunk(
+        self, node: Node, start: int, width: int, running: dict[str, list[str]], lines: list[str]
+    ) -> None:
+        lines.append(f"# {node.block.name}: {node.origin or node.name}")
+        last = self.pieces[-1][0] == start
+        count = f"N - {start}" if last and start else "N" if last else str(width)
+        states = self.body.chunk(node, node.inputs[0], count, lines)
+        if node.name not in running:
+            running[node.name] = states
+            return
+        assert node.block.reduction is not None
+        merge = function_name(node.block.reduction.merge)
+        arguments = [str(start), *running[node.name], count, *states]
+        running[node.name] = self.body.state_names(node, "_all")
+        lines.append(fragment("call", running[node.name], merge, arguments))
 
 
 def _looped(kernel: KernelPlan, body: Body) -> Emitted:

@@ -14,6 +14,7 @@ from fusedsl.schedule.default import (
     choose,
     power_of_two,
     row_class,
+    row_segments,
 )
 from fusedsl.schedule.target import Target
 
@@ -25,4 +26,5 @@ __all__ = [
     "choose",
     "power_of_two",
     "row_class",
+    "row_segments",
 ]

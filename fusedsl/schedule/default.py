@@ -14,7 +14,7 @@ from fusedsl.schedule.target import Target
 ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
 
 #: Widest row kept in registers, in elements (the resident row skeleton).
-RESIDENT_COLUMNS = 16384
+RESIDENT_COLUMNS = 32768
 
 
 def row_class(rows: int) -> int:
@@ -45,6 +45,23 @@ def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
 def power_of_two(value: int) -> int:
     """The smallest power of two that is at least `value`."""
     return 1 << max(0, value - 1).bit_length()
+
+
+def row_segments(cols: int) -> tuple[tuple[int, int], ...]:
+    """(start, width) of the powers of two that cover a row with little to spare.
+
+    A last one may waste an eighth of the row; 5120 = 4096 + 1024. At most four.
+    """
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < max(1, cols):
+        left = max(1, cols) - start
+        whole = power_of_two(left)
+        fits = whole <= 128 or (whole - left) * 8 <= cols or len(found) == 3
+        width = whole if fits else whole // 2
+        found.append((start, width))
+        start += width
+    return tuple(found)
 
 
 # projections -----------------------------------------------------------------------------------

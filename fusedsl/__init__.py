@@ -13,6 +13,7 @@ from fusedsl._version import __version__
 
 settings.choose_triton_mode()  # before anything below imports triton
 
+from fusedsl.agents import card  # noqa: E402
 from fusedsl.diagnostics import Diagnostic, FusedslError  # noqa: E402
 from fusedsl.frontend import Kernel, parse  # noqa: E402
 from fusedsl.ir import Graph  # noqa: E402
@@ -27,6 +28,7 @@ __all__ = [
     "Kernel",
     "Program",
     "__version__",
+    "card",
     "compile",
     "parse",
 ]

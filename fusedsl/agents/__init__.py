@@ -9,6 +9,17 @@
 All of it is generated from `frontend/grammar.lark` and the block library.
 """
 
-from fusedsl.agents.grammar import ENGINES, export_grammar
+from fusedsl.agents.grammar import ENGINES, LAYOUTS, export_grammar
+from fusedsl.agents.language_card import card
+from fusedsl.agents.strict_json import from_strict_json, to_strict_json
+from fusedsl.agents.strict_schema import strict_schema
 
-__all__ = ["ENGINES", "export_grammar"]
+__all__ = [
+    "ENGINES",
+    "LAYOUTS",
+    "card",
+    "export_grammar",
+    "from_strict_json",
+    "strict_schema",
+    "to_strict_json",
+]

@@ -3,7 +3,7 @@
 | engine | form |
 |---|---|
 | `lark` | `frontend/grammar.lark` as it is |
-| `llguidance`, `openai` | Lark, blanks and comments explicit: no `%ignore`, aliases or inlined rules |
+| `llguidance`, `openai` | Lark with explicit blanks and comments: no `%ignore`, no aliases |
 | `xgrammar`, `gbnf` | EBNF as llama.cpp reads it: root `root`, no left recursion, no lexer |
 
 Every form is made from the file by the transformations in `grammar_tree`, and accepts the same
@@ -13,6 +13,7 @@ programs, from the word `kernel` to the closing brace.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from fusedsl.agents.grammar_tree import (
     Choice,
@@ -23,7 +24,6 @@ from fusedsl.agents.grammar_tree import (
     Ref,
     Repeat,
     Sequence,
-    choice,
     read_grammar,
     with_gaps,
     without_left_recursion,
@@ -80,19 +80,25 @@ def _explicit_lark(grammar: Grammar, layout: str) -> str:
     lines = [f"{name}: {_lark(body)}" for name, body in explicit.rules.items()]
     kept = {n: t for n, t in grammar.terminals.items() if n not in grammar.ignored}
     lines += ["", *(f"{name}: {_lark(body)}" for name, body in kept.items())]
-    lines.append(f"GAP: /{gap}/")
+    lines.append(f"GAP: {_lark(Pattern(gap))}")
     return "\n".join(lines) + "\n"
 
 
 def _gap_pattern(grammar: Grammar) -> str:
     """Everything ignored, in any order, as one pattern: one terminal for each gap."""
+    return f"({'|'.join(_ignored(grammar))})+"
+
+
+def _ignored(grammar: Grammar) -> list[str]:
+    """The ignored patterns; `[ ]+` as `[ ]`, so that a repetition of them is not ambiguous."""
     parts: list[str] = []
     for name in grammar.ignored:
         body = grammar.terminals[name]
         if not isinstance(body, Pattern):
             raise ValueError(f"the ignored terminal {name} is no pattern")
-        parts.append(body.regex)
-    return f"({'|'.join(parts)})+".replace("/", "\\/")
+        one = re.fullmatch(r"(\[[^\]]+\])\+", body.regex)
+        parts.append(one[1] if one else body.regex)
+    return parts
 
 
 def _lark(item: Item, inner: bool = False) -> str:
@@ -109,7 +115,7 @@ def _lark(item: Item, inner: bool = False) -> str:
     return f"({text})" if inner else text
 
 
-def _joined(item: Sequence | Choice, render) -> str:
+def _joined(item: Sequence | Choice, render: Callable[[Item, bool], str]) -> str:
     if isinstance(item, Sequence):
         parts = [render(p, isinstance(p, Sequence | Choice)) for p in item.items]
         return " ".join(parts)
@@ -125,13 +131,10 @@ def _ebnf(grammar: Grammar, layout: str) -> str:
     for name, body in explicit.rules.items():
         lines.append(f"{_ebnf_name(name)} ::= {_gbnf(body)}")
     for name, body in grammar.terminals.items():
-        if layout == "free" or name not in grammar.ignored:
+        if name not in grammar.ignored:
             lines.append(f"{_ebnf_name(name)} ::= {_gbnf(body)}")
-    if layout == "compact":
-        lines.append(f"gap ::= {_gbnf(_COMPACT)}")
-    else:
-        ignored: list[Item] = [Ref(name) for name in grammar.ignored]
-        lines.append(f"gap ::= {_gbnf(Repeat(choice(ignored), '+'))}")
+    gap = _COMPACT.regex if layout == "compact" else _gap_pattern(grammar)
+    lines.append(f"gap ::= {_gbnf(Pattern(gap))}")
     return "\n".join(lines) + "\n"
 
 
@@ -148,7 +151,7 @@ def _gbnf(item: Item, inner: bool = False) -> str:
         return _quoted(item.text)
     if isinstance(item, Pattern):
         text = _regex_as_ebnf(item.regex)
-        return f"({text})" if inner or "|" in text else text
+        return f"({text})" if inner else text
     if isinstance(item, Ref):
         return _ebnf_name(item.name)
     if isinstance(item, Repeat):

@@ -127,7 +127,7 @@ def _item(tree: object) -> Item:
         return sequence([_item(child) for child in children])
     if tree.data == "expr":
         atom, operator, *most = children
-        if any(count is not None for count in most) or operator in ("~",):
+        if any(count is not None for count in most) or operator not in (None, "?", "*", "+"):
             raise ValueError("counted repetitions are not exported")
         return Repeat(_item(atom), str(operator)) if operator is not None else _item(atom)
     if tree.data == "name":
@@ -153,7 +153,7 @@ def sequence(items: list[Item]) -> Item:
     """One after the other, flat."""
     flat: list[Item] = []
     for item in items:
-        flat += item.items if isinstance(item, Sequence) else [item]
+        flat.extend(item.items if isinstance(item, Sequence) else (item,))
     return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
 
 
@@ -161,7 +161,7 @@ def choice(items: list[Item]) -> Item:
     """One of several, flat."""
     flat: list[Item] = []
     for item in items:
-        flat += item.items if isinstance(item, Choice) else [item]
+        flat.extend(item.items if isinstance(item, Choice) else (item,))
     return flat[0] if len(flat) == 1 else Choice(tuple(flat))
 
 
@@ -204,11 +204,11 @@ def without_left_recursion(grammar: Grammar) -> Grammar:
         first: list[Item] = []
         rest: list[Item] = []
         for option in options:
-            parts = list(option.items) if isinstance(option, Sequence) else [option]
+            parts: list[Item] = list(option.items) if isinstance(option, Sequence) else [option]
             if parts[0] == Ref(name):
                 rest.append(sequence(parts[1:]))
             else:
                 first.append(option)
-        tail = [Repeat(choice(rest), "*")] if rest else []
+        tail: list[Item] = [Repeat(choice(rest), "*")] if rest else []
         rules[name] = sequence([choice(first), *tail])
     return replace(grammar, rules=rules)

@@ -334,7 +334,7 @@ def single_near(name: str, known: Iterable[str]) -> str | None:
     names = [n for n in dict.fromkeys(known) if n != name][:_COMPARED]
     plain = _plain(name)
     alike = [n for n in names if _plain(n) == plain]
-    reach = 2 if len(plain) >= 6 else 1
+    reach = min(2 if len(plain) >= 6 else 1, len(plain) - 1)
     distances = {n: _distance(plain, _plain(n), reach) for n in names}
     for step in range(1, reach + 1):
         alike = alike or [n for n, d in distances.items() if d == step]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
+from fusedsl.cli.mend import Mended, mend
 from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
@@ -81,16 +82,32 @@ def root(
     """Compile programs of GPU blocks to fused Triton kernels."""
 
 
-@app.command(epilog="Example: fusedsl check examples/*.fdsl")
+@app.command(epilog="Examples: fusedsl check examples/*.fdsl; fusedsl check mlp.fdsl --fix --diff")
 @_reporting
 def check(
     files: Annotated[list[str], typer.Argument(help="Programs; - reads one from standard input.")],
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Apply the fixes that are certain; report what is left.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="With --fix: print the change and write nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Report every mistake in every file; exit with 1 if there is one."""
+    """Report every mistake in every file; exit with 1 if there is one.
+
+    With --fix a file is replaced only by a text with no more mistakes than it had.
+    """
     found: list[Diagnostic] = []
+    mended: list[Mended] = []
     for file in files:
         try:
+            if fix or diff:
+                mended.append(mend(file, write=fix and not diff))
+                found += mended[-1].left
+                if not as_json:
+                    _print_mended(mended[-1], diff)
+                continue
             _load(file)
         except FusedslError as error:
             found += error.diagnostics
@@ -100,9 +117,23 @@ def check(
             if not as_json:
                 typer.echo(f"{file}: ok")
     if as_json:
-        print_json(failure(found) if found else {"ok": True, "diagnostics": []})
+        changes = {"fixed": [m.to_json() for m in mended]} if mended else {}
+        print_json({**(failure(found) if found else {"ok": True, "diagnostics": []}), **changes})
     if found:
         raise typer.Exit(1)
+
+
+def _print_mended(result: Mended, diff: bool) -> None:
+    if diff:
+        typer.echo(result.diff, nl=False)
+    elif result.file == "-":
+        typer.echo(result.text, nl=False)
+    elif result.applied:
+        typer.echo(f"{result.file}: {len(result.applied)} fixed: {'; '.join(result.applied)}")
+    elif not result.left:
+        typer.echo(f"{result.file}: ok")
+    if result.left:
+        print_errors(FusedslError(result.left, result.text), as_json=False)
 
 
 @app.command(epilog="Example: fusedsl explain examples/nemotron_mlp.fdsl --dims M=8192")

@@ -8,6 +8,10 @@
 | `load` | a file to a graph |
 | `assemble` | what the three share: checked assembly that goes on after a mistake |
 | `problems`, `syntax_problems` | the diagnostics |
+| `fixes`, `json_fixes` | repairs as edits, and which mistakes only follow from others |
+| `facts` | what a repair of a text may ask |
+| `name_fixes`, `call_fixes`, `type_fixes`, `syntax_fixes` | repairs of a text, by kind |
+| `repair`, `json_patch` | applying them |
 | `syntax`, `recover`, `grammar.lark` | text to a syntax tree, also of text with mistakes |
 | `json_model`, `json_order` | the closed shape of the JSON form; the order of its nodes |
 """

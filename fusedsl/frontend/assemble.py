@@ -58,13 +58,24 @@ class Output:
     type_place: Place = NOWHERE
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A call whose types do not fit: what a repair starts from."""
+
+    problem: TypeProblem
+    block: Block
+    call: Call
+    places: Places
+
+
 @dataclass
 class Assembler:
     """Collects parameters and nodes; `finish` gives the graph or raises all that was found.
 
     `assigned` are the names that some statement assigns, wherever it stands, and `assigning` those
     of the statement at hand; `excused` are names in text that could not be read, which are taken
-    as defined and used.
+    as defined and used. `doubtful` are names assigned twice: which value a later use means is not
+    known, so nothing is said about it.
     """
 
     library: BlockLibrary
@@ -75,6 +86,8 @@ class Assembler:
     assigning: frozenset[str] = frozenset()
     reserved: frozenset[str] = frozenset()
     poisoned: set[str] = field(default_factory=set[str])
+    doubtful: set[str] = field(default_factory=set[str])
+    failures: list[Failure] = field(default_factory=list[Failure])
     used: set[str] = field(default_factory=set[str])
     symbols: dict[str, None] = field(default_factory=dict[str, None])
     weights: set[str] = field(default_factory=set[str])
@@ -146,9 +159,9 @@ class Assembler:
     def read(self, name: str, place: Place) -> Value:
         """A use of a name: the name, or FAULTY. Reports F0104 and F0202."""
         self.used.add(name)
-        if name in self.builder.types:
+        if name in self.builder.types and name not in self.doubtful:
             return name
-        if name in self.poisoned or name in self.excused:
+        if name in self.poisoned or name in self.doubtful or name in self.excused:
             return FAULTY
         if name in self.assigned:
             in_itself = name in self.assigning
@@ -198,6 +211,7 @@ class Assembler:
             free &= self._not_a_symbol(target.name, target.place)
             if target.name in self.places:
                 self.bag.add(self.builder.duplicate_name(target.name).at(target.place))
+                self.doubtful.add(target.name)
                 free = False
             self.places.setdefault(target.name, target.place)
         return free
@@ -237,6 +251,7 @@ class Assembler:
             types = infer_types(block, call, self.builder.types)
         except TypeProblem as problem:
             self.bag.add(self.builder.located(block, problem, places))
+            self.failures.append(Failure(problem, block, call, places))
             return None
         sizes = [self.dim(d, places.get("", NOWHERE)) for t in types for d in t.shape]
         return None if None in sizes else (call, types)
@@ -292,6 +307,8 @@ class Assembler:
         elif computed is None:
             if name not in self.poisoned and name not in self.excused:
                 self.bag.add(problems.unassigned(name, is_param=False).at(output.place))
+        elif name in self.doubtful:
+            return
         elif declared is not None and all(bound) and declared != computed:
             problem = problems.declared_otherwise(name, declared, computed)
             self.bag.add(problem.at(output.type_place))

@@ -13,6 +13,7 @@ from fusedsl.blocks import library as standard_library
 from fusedsl.diagnostics import LIMIT, Diagnostic, Diagnostics, FusedslError, Place, Span
 from fusedsl.frontend import problems
 from fusedsl.frontend.assemble import Assembler, Output, Target, Value
+from fusedsl.frontend.json_fixes import JsonFacts, with_json_fixes
 from fusedsl.frontend.json_model import GraphModel, NodeModel, ParamModel, schema
 from fusedsl.frontend.json_order import evaluation_order
 from fusedsl.ir import AttrValue, BlockLibrary, Dim, Graph, Node, TensorType, print_node
@@ -80,12 +81,38 @@ def from_json(
     source = data if isinstance(data, str) else None
     value = _decode(data, bag) if isinstance(data, str) else data
     bag.raise_if_any(source)
+    blocks = library or standard_library()
+    reader: _Reader | None = None
     try:
-        model = GraphModel.model_validate(value)
+        reader = _Reader(bag, _model(value, file), blocks)
+        return reader.run()
+    except FusedslError as error:
+        facts = JsonFacts(
+            value,
+            reader.model if reader else None,
+            reader.out if reader else None,
+            error.diagnostics,
+            lambda other: _mistakes(other, blocks),
+        )
+        raise with_json_fixes(error, facts) from None
+
+
+def _mistakes(data: object, library: BlockLibrary) -> tuple[Diagnostic, ...]:
+    """The diagnostics of a value, without fixes."""
+    try:
+        _Reader(Diagnostics(), _model(data, None), library).run()
+    except FusedslError as error:
+        return error.diagnostics
+    return ()
+
+
+def _model(value: object, file: str | None) -> GraphModel:
+    """The value in the shape of a graph. Raises FusedslError (F0103)."""
+    try:
+        return GraphModel.model_validate(value)
     except ValidationError as error:
         found = list(_shape_problems(error, value))[:LIMIT]
         raise FusedslError(replace(item, file=file) for item in found) from None
-    return _Reader(bag, model, library or standard_library()).run()
 
 
 def _decode(text: str, bag: Diagnostics) -> Any:

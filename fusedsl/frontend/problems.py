@@ -11,7 +11,7 @@ from fusedsl.ir import MAX_DIM, Dim, DType, TensorType
 MAX_NAME = 128
 
 #: What other systems call the dtypes.
-_OTHER_DTYPES = {
+OTHER_DTYPES = {
     "bfloat16": "bf16",
     "float16": "fp16",
     "half": "fp16",
@@ -43,7 +43,7 @@ def bad_name(name: str) -> Diagnostic:
 def unknown_dtype(text: str) -> Diagnostic:
     """A dtype that the language does not have."""
     names = [d.value for d in DType]
-    meant = _OTHER_DTYPES.get(text.lower()) or closest(text, names)
+    meant = OTHER_DTYPES.get(text.lower()) or closest(text, names)
     return Diagnostic(
         "F0206",
         f"'{shown(text)}' is not a dtype of the language",

@@ -31,6 +31,10 @@ class Source:
         """The span of text[start:end]."""
         return Span(*self._position(start), *self._position(end))
 
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a line and a column, as `span` gives them."""
+        return self._lines()[line - 1] + column - 1
+
     def place(self, part: Located) -> Place:
         """Where a part of the tree is."""
         return Place(self.span(part.start, part.end))
@@ -40,10 +44,14 @@ class Source:
         return " ".join(_COMMENT.sub(" ", self.text[start:end]).split())
 
     def _position(self, offset: int) -> tuple[int, int]:
+        starts = self._lines()
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    def _lines(self) -> list[int]:
         if self._starts is None:
             self._starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
-        line = bisect_right(self._starts, offset)
-        return line, offset - self._starts[line - 1] + 1
+        return self._starts
 
 
 class Word(NamedTuple):

@@ -9,6 +9,8 @@ from fusedsl.blocks import library as standard_library
 from fusedsl.diagnostics import Diagnostic, Diagnostics, FusedslError, Place
 from fusedsl.frontend import problems, syntax_problems
 from fusedsl.frontend.assemble import FAULTY, Assembler, Output, Target, Value
+from fusedsl.frontend.facts import Facts
+from fusedsl.frontend.fixes import with_fixes
 from fusedsl.frontend.recover import parse_program
 from fusedsl.frontend.syntax import (
     Call,
@@ -36,14 +38,49 @@ def parse(text: str, *, library: BlockLibrary | None = None, file: str | None = 
     """
     if not isinstance(text, str):
         raise FusedslError(_not_text(text))
-    bag = Diagnostics(file=file)
-    source = Source(text.removeprefix("\ufeff") + "\n")
-    _check_names(source, bag)
-    program, excused = parse_program(source, bag)
-    if program is None:
-        bag.raise_if_any(source.text)
-    assert program is not None
-    return _Lowering(source, bag, program, excused, library or standard_library()).run()
+    reading = _Reading(text, library or standard_library(), file)
+    try:
+        return reading.run()
+    except FusedslError as error:
+        facts = Facts(
+            reading.source,
+            reading.program,
+            reading.out,
+            error.diagnostics,
+            lambda other: _mistakes(other, reading.library),
+        )
+        raise with_fixes(error, facts) from None
+
+
+def _mistakes(text: str, library: BlockLibrary) -> tuple[Diagnostic, ...]:
+    """The diagnostics of a text, without fixes."""
+    try:
+        _Reading(text, library, None).run()
+    except FusedslError as error:
+        return error.diagnostics
+    return ()
+
+
+class _Reading:
+    """One reading of a text, kept as far as it came."""
+
+    def __init__(self, text: str, library: BlockLibrary, file: str | None):
+        self.library = library
+        self.bag = Diagnostics(file=file)
+        self.source = Source(text.removeprefix("\ufeff") + "\n")
+        self.program: Program | None = None
+        self.out: Assembler | None = None
+
+    def run(self) -> Graph:
+        """The graph. Raises FusedslError."""
+        _check_names(self.source, self.bag)
+        self.program, excused = parse_program(self.source, self.bag)
+        if self.program is None:
+            self.bag.raise_if_any(self.source.text)
+        assert self.program is not None
+        lowering = _Lowering(self.source, self.bag, self.program, excused, self.library)
+        self.out = lowering.out
+        return lowering.run()
 
 
 def _not_text(value: object) -> Diagnostic:

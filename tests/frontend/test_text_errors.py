@@ -92,12 +92,29 @@ def test_one_mistake_in_the_signature(code: str, signature: str, at: str, fix: s
     assert fix in (error.diagnostics[0].fix or "")
 
 
-def test_f0401_points_at_the_operand():
+def test_f0401_points_at_the_declaration_that_does_not_fit():
     text = "kernel f(x: bf16[M, 64], w: fp32[64, 64]) -> (y: bf16[M, 64]) { y = linear(x, w); }"
     error = errors(text)
     assert error.codes == ("F0401",)
-    assert marked(text, error) == "w"
+    assert marked(text, error) == "fp32"
+    (use,) = error.diagnostics[0].related
+    assert use.span is not None and use.span.column == text.rindex("w") + 1
     assert "declare 'w' as bf16" in str(error)
+
+
+def test_f0401_the_rest_of_the_program_says_which_declaration_is_meant():
+    text = "kernel f(a: bf16[M, 64], w: fp32[64, 64]) -> (y: fp32[M, 64]) { y = linear(a, w); }"
+    error = errors(text)
+    assert marked(text, error) == "bf16"
+    assert error.diagnostics[0].fix == "declare 'a' as fp32"
+
+
+def test_f0401_points_at_the_operand_where_either_declaration_may_be_meant():
+    text = (
+        "kernel f(a: bf16[M, 64], w: fp32[64, 64], v: fp32[64, 64]) -> (y: fp32[M, 64]) {"
+        " y = linear(a, w) + linear(a, v, out_dtype=fp32); }"
+    )
+    assert {d.code for d in errors(text).diagnostics} == {"F0401"}
 
 
 def test_f0402_suggests_the_transposed_product():

@@ -1,0 +1,21 @@
+"""A cache folder of their own, and rows that are never kept in registers."""
+
+from __future__ import annotations
+
+import pytest
+
+import fusedsl.codegen.kernels
+import fusedsl.schedule.default
+
+
+@pytest.fixture(autouse=True)
+def cache_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.getbasetemp() / "fusedsl-cache"
+    monkeypatch.setenv("FUSEDSL_CACHE_DIR", str(folder))
+
+
+@pytest.fixture
+def looped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row reduction passes over its rows in pieces of at most 4096 columns."""
+    for module in (fusedsl.codegen.kernels, fusedsl.schedule.default):
+        monkeypatch.setattr(module, "RESIDENT_COLUMNS", 0)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 import typer
 
 from fusedsl.cli.mend import Mended, mend
+from fusedsl.cli import language
 from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
@@ -292,6 +293,9 @@ def _print_build(report: Any, out: Path) -> None:
     typer.echo(f"in {out}")
     if not report.ok:
         print_errors(FusedslError(report.diagnostics), as_json=False)
+
+
+language.register(app)
 
 
 def _load(file: str) -> Any:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
+from fusedsl.cli import judge, language
 from fusedsl.cli.mend import Mended, mend
-from fusedsl.cli import language
 from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
@@ -238,7 +238,7 @@ def _print_run(result: Any) -> None:
     print_table(rows)
     launches = result.kernels
     typer.echo(
-        f"{launches['fused']} kernels for {launches['eager']} launches op by op; "
+        f"{launches['fused']} kernels for {launches['eager']} launches with a kernel for each block; "
         f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
     )
     if result.device == "cpu":
@@ -295,6 +295,7 @@ def _print_build(report: Any, out: Path) -> None:
         print_errors(FusedslError(report.diagnostics), as_json=False)
 
 
+judge.register(app)
 language.register(app)
 
 

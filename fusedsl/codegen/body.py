@@ -36,7 +36,10 @@ def joined(layouts: list[Layout]) -> Layout:
 
 @dataclass
 class Body:
-    """State of one kernel's emission. `descriptors`: tiles move through tensor descriptors."""
+    """State of one kernel's emission.
+
+    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads.
+    """
 
     plan: Plan
     kernel: KernelPlan
@@ -46,7 +49,7 @@ class Body:
     namer: Namer = field(init=False)
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
-    stored: dict[str, str] = field(default_factory=dict[str, str])
+    keep: str = ""
 
     def __post_init__(self) -> None:
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
@@ -121,7 +124,7 @@ class Body:
             return fragment("load_tile_tma", name, self.tile_descriptor(value), offset)
         pointer = self.pointer(value)
         if layout is Layout.TILE:
-            return fragment("load_tile", name, pointer, self.stride(value), offset)
+            return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
         if layout is Layout.ROW:
             return fragment("load_row", name, pointer, offset)
         if layout is Layout.COLUMN:

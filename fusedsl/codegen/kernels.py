@@ -174,6 +174,7 @@ def _looped(kernel: KernelPlan, body: Body) -> Emitted:
     opening: list[str] = []
     remaining = list(kernel.steps)
     remaining = _emit_columns(body, remaining, opening)
+    body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
         ready = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
         passes.append(_statistics_pass(body, kernel, ready))
@@ -181,6 +182,7 @@ def _looped(kernel: KernelPlan, body: Body) -> Emitted:
         remaining = _emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
     body.values = _per_row(body)
+    body.keep = "evict_first"
     for node in remaining:
         body.emit(node, inside)
     passes.append({"before": [], "inside": inside, "after": []})

@@ -9,6 +9,8 @@
 
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import (
+    LOOPED_COLUMNS,
+    MAX_THREADS,
     RESIDENT_COLUMNS,
     ROW_CLASSES,
     choose,
@@ -19,6 +21,8 @@ from fusedsl.schedule.default import (
 from fusedsl.schedule.target import Target
 
 __all__ = [
+    "LOOPED_COLUMNS",
+    "MAX_THREADS",
     "RESIDENT_COLUMNS",
     "ROW_CLASSES",
     "Target",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
-from fusedsl.ir import Dim, DType, Kind, Layout
+from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.target import Target
 
@@ -15,6 +15,12 @@ ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
 
 #: Widest row kept in registers, in elements (the resident row skeleton).
 RESIDENT_COLUMNS = 32768
+
+#: Columns of a wider row that are in flight at a time.
+LOOPED_COLUMNS = 16384
+
+#: Threads of a program, on every target.
+MAX_THREADS = 1024
 
 
 def row_class(rows: int) -> int:
@@ -32,7 +38,7 @@ def choose(
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
-        return replace(_rows(rows, cols, kernel.cols, target), fast=fast)
+        return replace(_rows(kernel, rows, cols, target), fast=fast)
     return replace(_pointwise(rows, cols, target), fast=fast)
 
 
@@ -194,14 +200,26 @@ def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool, exact: boo
 
 
 # rows and elements -----------------------------------------------------------------------------
-def _rows(rows: int, cols: int, dim: Dim, target: Target) -> TileConfig:
-    resident = dim.symbol is None and dim.factor <= RESIDENT_COLUMNS
-    block_n = power_of_two(cols) if resident else min(4096, power_of_two(cols))
+def _rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
+    """Elements per thread decide: 32 in flight hide memory latency, and a row over few warps has
+    few barriers in its reductions, which count most where two depend on each other (moments).
+    Measured on an H200; docs/performance.md has the figures."""
+    resident = kernel.cols.symbol is None and kernel.cols.factor <= RESIDENT_COLUMNS
     if target.backend == "interpreter":
-        return TileConfig(min(128, power_of_two(rows)), block_n)
-    block_m = max(1, min(32, 4096 // block_n, power_of_two(rows)))
-    warps = max(1, min(16, block_m * block_n // 1024))
-    return TileConfig(block_m, block_n, warps=power_of_two(warps))
+        return TileConfig(
+            min(128, power_of_two(rows)), power_of_two(cols if resident else min(cols, 4096))
+        )
+    most = MAX_THREADS // target.warp_size
+    if not resident:
+        block_n = min(LOOPED_COLUMNS, power_of_two(cols))
+        return TileConfig(1, block_n, warps=max(4, min(most, block_n // 512)))
+    width = sum(size for _, size in row_segments(cols))
+    chained = any(len(node.results) > 1 for node in kernel.steps)
+    per_warp = 2048 if chained and width > 4096 else 1024
+    block_m = max(1, min(32, power_of_two(rows), power_of_two(2048 // max(width, 64))))
+    block_m = 1 if width >= 1024 else block_m
+    warps = max(1, min(most, block_m * width // (per_warp if width >= 1024 else 512)))
+    return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
 
 
 def _pointwise(rows: int, cols: int, target: Target) -> TileConfig:

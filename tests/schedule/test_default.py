@@ -9,7 +9,16 @@ import pytest
 from examples import SMALL, read, resized
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Kind
-from fusedsl.schedule import RESIDENT_COLUMNS, ROW_CLASSES, Target, TileConfig, choose, row_class
+from fusedsl.schedule import (
+    LOOPED_COLUMNS,
+    MAX_THREADS,
+    RESIDENT_COLUMNS,
+    ROW_CLASSES,
+    Target,
+    TileConfig,
+    choose,
+    row_class,
+)
 from fusedsl.schedule.default import EXACT_STEP, epilogue_tiles, power_of_two, shared_bytes
 from tests.fuse.harness import plan_of
 
@@ -176,7 +185,7 @@ kernel k(x: bf16[M, 64], w: weight bf16[64, 64]) -> (y: bf16[M, 64]) { y = linea
 @ON_EACH
 def test_rows_beyond_the_resident_width_are_looped(target: Target) -> None:
     text = "kernel k(x: bf16[M, {n}]) -> (y: bf16[M, {n}]) {{ y = softmax(x); }}"
-    for n, widest in ((RESIDENT_COLUMNS, RESIDENT_COLUMNS), (RESIDENT_COLUMNS + 1, 4096)):
+    for n, widest in ((RESIDENT_COLUMNS, RESIDENT_COLUMNS), (RESIDENT_COLUMNS + 1, LOOPED_COLUMNS)):
         plan = plan_of(text.format(n=n))
         for rows in ROW_CLASSES:
             for kernel, main_loop, config in every_config(plan, rows, target):
@@ -192,7 +201,8 @@ def test_symbolic_columns(target: Target) -> None:
     (kernel,) = plan.kernels
     for columns in (1, 33, 10**6):
         config = choose(plan, kernel, {"M": 5, "N": columns}, target, "pointer")
-        assert config.block_n <= 4096
+        assert config.block_n <= LOOPED_COLUMNS
+        assert config.warps * target.warp_size <= MAX_THREADS
         assert_legal(plan, kernel, config, target, "pointer")
 
 

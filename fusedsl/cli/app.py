@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar, cast
 import typer
 
 from fusedsl.cli import judge, language
-from fusedsl.cli import language
 from fusedsl.cli.mend import Mended, mend
 from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError

@@ -1,0 +1,31 @@
+"""The repository's own programs are accepted, beside their own eager reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from examples import SMALL, read
+from fusedsl.judge import judge
+
+TASK = """
+from fusedsl.judge import Task
+task = Task(name={name!r}, reference={program!r}, dims={{"M": (1, 40)}}, timed={{"M": 9}},
+            hidden=1, seconds=600)
+"""
+
+#: The rest takes long in the interpreter.
+QUICK = ("rmsnorm_qkv", "minilm_embed", "nemotron_mlp")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SMALL]
+)
+def test_the_examples_are_accepted(name: str, tmp_path: Path, device: str) -> None:
+    program = tmp_path / f"{name}.fdsl"
+    program.write_text(read(name, small=True))
+    task = tmp_path / "task.py"
+    task.write_text(TASK.format(name=name, program=program.name))
+    found = judge(task, program, device=device)
+    assert found.accepted, found.reasons

@@ -225,6 +225,22 @@ kernel k(x: bf16[M, {n}], c: fp32[M, 1], g: bf16[{n}])
     )
 
 
+@pytest.mark.parametrize("n", [1, 127, 129, 300, 1350, 2050])
+def test_rows_in_several_segments(n: int) -> None:
+    """Powers of two that cover a row closely: every kind of operand meets every segment."""
+    check_text(
+        f"""
+kernel k(x: bf16[M, {2 * n}], g: bf16[{n}], s: bf16[1], c: fp32[M, 1])
+    -> (y: bf16[M, {n}], h: bf16[{n}], m: fp32[M, 1], v: fp32[M, 1]) {{
+  h = exp(g);
+  z = swiglu(x) + h;
+  m, v = row_moments(z * (s * s));
+  y = cast(softmax((layer_norm(z, g, eps=1e-3) + z) * 0.0625) * c, dtype=bf16);
+}}""",
+        M=37,
+    )
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("norm", ["rms_norm", "layer_norm"])
 @pytest.mark.parametrize("rows_", [1, 130])

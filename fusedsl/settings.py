@@ -1,9 +1,10 @@
 """Every environment variable fusedsl reads, in one frozen dataclass.
 
-| variable | meaning | default |
-|---|---|---|
-| `FUSEDSL_CACHE_DIR` | folder of emitted sources and binaries | `$XDG_CACHE_HOME/fusedsl` or `~/.cache/fusedsl` |
-| `TRITON_INTERPRET` | Triton's own switch: `1` runs kernels on the CPU | chosen by whether a GPU is usable |
+`FUSEDSL_CACHE_DIR`: the folder of emitted sources; `$XDG_CACHE_HOME/fusedsl` or `~/.cache/fusedsl`
+where it is not set.
+
+`TRITON_INTERPRET`: Triton's own switch. `1` runs kernels on the CPU; where it is not set, it is
+chosen by whether a GPU is usable.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ _CDNA_16BIT = ((128, 128, 32, 4, 2, 1.00), (64, 64, 32, 4, 2, 0.6))
 EXACT_STEP = 16
 #: Where an epilogue moves so many tiles that nothing else fits.
 _SMALLEST = TileConfig(16, 32, 16, stages=2)
-_FP32 = ((64, 64, EXACT_STEP, 4, 3, 1.00), (32, 64, EXACT_STEP, 4, 3, 0.7))
+_FP32 = ((64, 64, EXACT_STEP, 8, 3, 1.00), (32, 64, EXACT_STEP, 4, 3, 0.7))
 
 
 def _gemm(
@@ -186,7 +186,8 @@ def _short(config: TileConfig, rows: int, depth: int) -> TileConfig:
     """Few rows need no tall tile; a short K no long step."""
     block_m = min(config.block_m, max(16, power_of_two(rows)))
     block_k = min(config.block_k, max(16, power_of_two(depth)))
-    warps = 4 if block_m * config.block_n <= 64 * 128 else config.warps
+    shrunk = block_m < config.block_m or config.precision != "exact"
+    warps = 4 if shrunk and block_m * config.block_n <= 64 * 128 else config.warps
     return replace(config, block_m=block_m, block_k=block_k, warps=warps)
 
 

@@ -56,6 +56,9 @@ CODES: dict[str, str] = {
     "F0604": "the interpreter cannot run in this process",
     "F0605": "registers spilled",
     "F0606": "a cold call cannot be captured",
+    "F0607": "an optional package is not installed",
+    "F0608": "limit of time or memory exceeded",
+    "F0609": "a worker process died",
     # F09xx: broken invariants inside fusedsl
     "F0901": "invalid graph",
 }

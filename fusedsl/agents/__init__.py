@@ -5,8 +5,11 @@
 | `grammar_tree`, `grammar` | the grammar that parses, exported to constrained decoders |
 | `strict_schema`, `strict_json` | the JSON form of tool calls: its schema, to graph and back |
 | `card_shapes`, `card_content`, `language_card` | the language on one page |
+| `repair_loop` | check, mend, repeat: with fixes alone, or with any model |
+| `mcp_server`, `mcp_models` | the tools and pages of the MCP server, and what they give back |
+| `mcp_pool`, `mcp_worker`, `mcp_work` | worker processes under limits, and what they do |
 
-All of it is generated from `frontend/grammar.lark` and the block library.
+The first three are generated from `frontend/grammar.lark` and the block library.
 """
 
 from fusedsl.agents.grammar import ENGINES, LAYOUTS, export_grammar

@@ -11,7 +11,14 @@ from typing import Any
 
 from fusedsl.agents.strict_schema import node_keys, result_keys, strict_schema
 from fusedsl.blocks import library as standard_library
-from fusedsl.diagnostics import LIMIT, Diagnostic, FusedslError, did_you_mean
+from fusedsl.diagnostics import (
+    LIMIT,
+    Diagnostic,
+    Fix,
+    FusedslError,
+    JsonEdit,
+    did_you_mean,
+)
 from fusedsl.frontend import from_json, to_json
 from fusedsl.ir import Block, BlockLibrary, Dim, Graph, Node
 
@@ -71,8 +78,28 @@ def from_strict_json(
     try:
         return from_json(plain, library=blocks)
     except FusedslError as error:
-        placed = (replace(d, pointer=_strict(d.pointer, pointers)) for d in error.diagnostics)
+        placed = (_placed(d, pointers) for d in error.diagnostics)
         raise FusedslError(placed, truncated=error.truncated) from None
+
+
+def _placed(item: Diagnostic, pointers: dict[str, str]) -> Diagnostic:
+    """The same mistake in the strict form. Of the fixes those stay that only replace names."""
+    related = tuple(replace(r, pointer=_strict(r.pointer, pointers)) for r in item.related)
+    fixes = [_strict_fix(fix, pointers) for fix in item.fixes]
+    return replace(
+        item,
+        pointer=_strict(item.pointer, pointers),
+        related=related,
+        fixes=tuple(fix for fix in fixes if fix is not None),
+    )
+
+
+def _strict_fix(fix: Fix, pointers: dict[str, str]) -> Fix | None:
+    edits = [edit for edit in fix.edits if isinstance(edit, JsonEdit) and edit.op == "replace"]
+    if len(edits) < len(fix.edits) or any(edit.pointer.endswith("/op") for edit in edits):
+        return None
+    moved = (replace(edit, pointer=_strict(edit.pointer, pointers) or "") for edit in edits)
+    return replace(fix, edits=tuple(moved))
 
 
 def _strict(pointer: str | None, pointers: dict[str, str]) -> str | None:

@@ -3,6 +3,8 @@
 | module | holds |
 |---|---|
 | `app` | the commands and their options |
+| `mend` | `check --fix` |
+| `mcp` | `mcp`: the server for agents |
 | `compare` | `run`: outputs and times against fp64 and eager torch |
 | `inputs` | dims, tensor files, devices |
 | `output` | tables, JSON, diagnostics |

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from fusedsl.cli import judge, language
+from fusedsl.cli import judge, language, mcp
 from fusedsl.cli.mend import Mended, mend
 from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
@@ -297,6 +297,7 @@ def _print_build(report: Any, out: Path) -> None:
 
 judge.register(app)
 language.register(app)
+mcp.register(app)
 
 
 def _load(file: str) -> Any:

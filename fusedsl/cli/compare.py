@@ -15,10 +15,10 @@ from fusedsl.cli.inputs import (
     find_device,
     parse_dims,
     read_tensors,
-    shrink,
 )
 from fusedsl.cli.output import note
 from fusedsl.diagnostics import Diagnostic, FusedslError
+from fusedsl.frontend.shrink import shrink
 
 if TYPE_CHECKING:
     from torch import Tensor

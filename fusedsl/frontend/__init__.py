@@ -6,6 +6,7 @@
 | `json_graph` | JSON to graph and back |
 | `builder` | Python calls to graph: `Kernel` |
 | `load` | a file to a graph |
+| `shrink` | the same program on smaller tensors |
 | `assemble` | what the three share: checked assembly that goes on after a mistake |
 | `problems`, `syntax_problems` | the diagnostics |
 | `fixes`, `json_fixes` | repairs as edits, and which mistakes only follow from others |

@@ -33,6 +33,12 @@ _clock = time.monotonic
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STARTING = 120.0
 
+#: Of the process that forks: it must make no CUDA context, not even to count devices.
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+#: Memory of the host that CUDA's libraries may take beside the budget.
+_LIBRARIES = 6 << 30
+
 
 class _Zygote:
     """The process that workers are forked from, started once."""
@@ -44,7 +50,7 @@ class _Zygote:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fusedsl.judge.zygote", str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
-            env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": path, **_ENVIRONMENT},
             stdout=subprocess.DEVNULL,
         )
         theirs.close()
@@ -90,6 +96,8 @@ class Worker:
         finally:
             theirs.close()
         self._base = 0
+        self.takes_out = False
+        self._host_memory = task.memory + (0 if device == "cpu" else _LIBRARIES)
 
     def load(self, spec: Mapping[str, str]) -> dict[str, Any]:
         """Load a candidate: nothing has been drawn yet, so it can know no input."""
@@ -102,7 +110,9 @@ class Worker:
             "memory": self.task.memory,
         }
         self._base = self._resident()
-        return self.ask(message)
+        answer = self.ask(message)
+        self.takes_out = bool(answer.get("takes_out"))
+        return answer
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """One request and its answer, within the task's budget."""
@@ -171,7 +181,7 @@ class Worker:
                 raise Rejection(Code.TIMED_OUT, "the program did not answer within its budget")
             if not os.path.exists(f"/proc/{self._pid}") and not self._connection.poll(0):
                 raise EOFError
-            if self._resident() - self._base > self.task.memory and self._base:
+            if self._base and self._resident() - self._base > self._host_memory:
                 self.close()
                 raise Rejection(
                     Code.OUT_OF_MEMORY, f"the program took more than {self.task.memory:,} bytes"

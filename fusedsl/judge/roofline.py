@@ -48,30 +48,31 @@ def measure(device: str) -> Peak:
     size = _COPY[kind]
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
-    copies = [_seconds(lambda: target.copy_(source), kind)]
+    copies = [_seconds(lambda: target.copy_(source), device)]
     if kind == "cpu":  # a small copy stays in the caches, and so may a small task
         for part in (1 << 12, 1 << 16, 1 << 20):
             a, b = source[:part], target[:part]
-            copies.append(_seconds(lambda a=a, b=b: b.copy_(a), kind) * source.numel() / part)
+            copies.append(_seconds(lambda a=a, b=b: b.copy_(a), device) * source.numel() / part)
     side = _SIDE[kind]
     products: list[float] = []
     for dtype in (torch.bfloat16, torch.float32):
         x = torch.randn(side, side, device=device).to(dtype)
-        products.append(_seconds(lambda x=x: x @ x, kind))
+        products.append(_seconds(lambda x=x: x @ x, device))
     cache = torch.cuda.get_device_properties(device).L2_cache_size if kind == "cuda" else 1 << 25
     return Peak(2 * size / min(copies), 2 * side**3 / min(products), cache)
 
 
-def _seconds(work: Callable[[], object], kind: str) -> float:
+def _seconds(work: Callable[[], object], device: str) -> float:
     """The best of ten."""
+    kind = torch.device(device).type
     best = float("inf")
     for _ in range(10):
         if kind == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         started = _clock()
         work()
         if kind == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         best = min(best, _clock() - started)
     return max(best, 1e-9)
 

@@ -212,6 +212,36 @@ def patches_the_worker(x: Tensor, gain: Tensor) -> Tensor:
     return right(x, gain)
 
 
+def skips_calls(x: Tensor, gain: Tensor) -> Tensor:
+    """Replaces the loop that is timed: one call, whose result is given for all."""
+    session = sys.modules["fusedsl.judge.worker"].Session
+
+    def batch(self: Any, m: dict[str, Any]) -> dict[str, Any]:
+        return whole(self, {**m, "order": [m["order"][0]] * len(m["order"])})
+
+    if not _calls[0]:
+        whole, session.batch = session.batch, batch
+    _calls[0] += 1
+    return right(x, gain)
+
+
+def works_early(x: Tensor, gain: Tensor) -> Tensor:
+    """Computes as the inputs arrive, before the clock runs."""
+    session = sys.modules["fusedsl.judge.worker"].Session
+
+    def refill(self: Any, m: dict[str, Any]) -> dict[str, Any]:
+        answer = whole(self, m)
+        for inputs in self.sets:
+            time.sleep(0.01)
+            _by_pointer[id(inputs[0])] = right(*inputs)
+        return answer
+
+    if not _calls[0]:
+        whole, session.refill = session.refill, refill
+    _calls[0] += 1
+    return _by_pointer[id(x)] if id(x) in _by_pointer else right(x, gain)
+
+
 def sleeps(x: Tensor, gain: Tensor) -> Tensor:
     time.sleep(0.005)
     return right(x, gain)

@@ -56,6 +56,8 @@ REJECTED: list[tuple[str, Code]] = [
     ("patches_clock", Code.CLOCK_TAMPERED),
     ("patches_event", Code.CLOCK_TAMPERED),
     ("patches_the_worker", Code.CLOCK_TAMPERED),
+    ("skips_calls", Code.WRONG_VALUES),
+    ("works_early", Code.CLOCK_TAMPERED),
     ("does_not_exist", Code.LOAD_FAILED),
 ]
 

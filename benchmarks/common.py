@@ -28,8 +28,10 @@ def versions() -> dict[str, str]:
 
 
 def device_name() -> str:
-    """The GPU, or the machine's processor where there is none."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    """The GPU, or "none" and the processor's architecture."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"none ({platform.machine()})"
 
 
 def write(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:

@@ -9,20 +9,17 @@ stop with the program. Exits with 1 on the first difference. No GPU is needed.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 
 from lark import Lark, UnexpectedInput
 
+from benchmarks.common import write
 from examples import FOLDER
 from fusedsl.agents import export_grammar
-
-OUTPUT = Path(__file__).parent / "results" / "grammar_fuzz.json"
 
 TOKEN = re.compile(r"#[^\n]*\n|\w+(?:\.\w*)?(?:[eE][-+]?\d+)?|\s+|->|.", re.DOTALL)
 WORDS = """
@@ -186,17 +183,16 @@ def main() -> None:
     readers = engines()
     started = time.perf_counter()
     counts = differential(arguments.count, arguments.seed, readers)
-    record = {
-        "programs": arguments.count,
-        "seed": arguments.seed,
+    found = {
+        "name": f"{arguments.count} mutated programs, seed {arguments.seed}",
         **counts,
         "differences": 0,
         "readers": ["lark", *readers],
-        "versions": {n: version(n) for n in ("lark", "llguidance", "xgrammar")},
         "seconds": round(time.perf_counter() - started, 1),
+        "holds": True,
     }
-    OUTPUT.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(record, indent=2))
+    engine_versions = {n: version(n) for n in ("lark", "llguidance", "xgrammar")}
+    print(write("grammar_fuzz", [found], engines=engine_versions))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _M, _K, _N = Dim(1, "M"), Dim(1, "K"), Dim(1, "N")
 def table(library: BlockLibrary) -> Iterator[str]:
     """The blocks under their shape rules: those that take `x` alone share a line."""
     groups: dict[str, list[Block]] = {}
-    for block in library.public():
+    for block in (b for b in library.public() if b.on_card):
         groups.setdefault(shape_rule(block), []).append(block)
     for rule, blocks in sorted(groups.items(), key=lambda g: (len(g[1]) == 1, -len(g[1]))):
         plain = [b for b in blocks if b.infix or (len(b.operands) == 1 and not b.attrs)]

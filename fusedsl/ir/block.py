@@ -250,6 +250,7 @@ class Block:
         vjp: `(builder, node operands by name, attrs, result names, cotangent names) -> dict`
             from operand name to the name of its cotangent; None where no gradient is defined.
         internal: made by rules only; programs may still print and parse it.
+        on_card: whether the one-page language card lists it; the page is kept short.
         flops: fp32 operations per element, for the cost model.
         doc: one line for people and language models.
     """
@@ -270,6 +271,7 @@ class Block:
     prefix: str | None = None
     vjp: Callable[..., dict[str, str]] | None = None
     internal: bool = False
+    on_card: bool = True
     flops: int = 1
     doc: str = ""
     _by_name: dict[str, Attr] = field(init=False, repr=False, default_factory=dict[str, Attr])

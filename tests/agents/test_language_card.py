@@ -96,7 +96,7 @@ def test_every_public_block_and_no_other_is_on_the_card():
 
 
 def test_named_choices_are_all_there():
-    for block in library().public():
+    for block in (b for b in library().public() if b.on_card):
         for attr in block.attrs:
             assert all(str(c) in CARD for c in attr.choices if isinstance(c, str)), attr
 

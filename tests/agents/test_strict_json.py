@@ -39,7 +39,9 @@ def test_the_schema_obeys_the_published_rules(internal: bool):
 
 
 def test_the_schema_is_kept(golden):
-    golden("agents/strict_schema.json", json.dumps(strict_schema(), indent=1) + "\n")
+    listed = BlockLibrary(tuple(block for block in library().values() if block.on_card))
+    schema = strict_schema(library=listed)
+    golden("agents/strict_schema.json", json.dumps(schema, indent=1) + "\n")
 
 
 def test_every_public_block_is_in_one_member():

@@ -13,7 +13,7 @@ from fusedsl.judge.candidate import describe
 from fusedsl.judge.process import Worker
 from fusedsl.judge.proof import prove
 from fusedsl.judge.roofline import Peak
-from fusedsl.judge.task import BadTask, Dims, Task, load_task
+from fusedsl.judge.task import BadTask, Task, load_task
 from fusedsl.judge.timing import Timing
 from fusedsl.judge.trials import Trials, truth
 from fusedsl.judge.verdict import Reason, Rejection, Speed, Verdict
@@ -60,15 +60,11 @@ def _judge(
         found["shapes"] = tuple(shapes)
         trials = Trials(task, worker, lambda d, c, _: truth(task, device, d, c), task.cases)
         try:
-            _every(trials, shapes, task.every_dim(task.timed))
+            for dims in shapes:
+                trials.shape(dims)
         finally:
             found["errors"] = tuple(trials.errors.values())
         found["speed"] = _time(task, device, worker, peak)
-
-
-def _every(trials: Trials, shapes: list[Dims], timed: Dims) -> None:
-    for dims in [*shapes, *([timed] if timed not in shapes else [])]:
-        trials.shape(dims)
 
 
 def _time(task: Task, device: str, worker: Worker, peak: Peak | None) -> Speed:

@@ -129,11 +129,12 @@ class Task:
         return drawn
 
     def all_shapes(self, rng: random.Random) -> list[Dims]:
-        """The shapes to try: those pinned, then hidden ones drawn now."""
+        """The shapes to try: those pinned, hidden ones drawn now, the timed one."""
         known = [self.every_dim(s) for s in self.shapes]
         ranged = any(not isinstance(v, int) for v in self.dims.values())
         hidden = [self.draw_dims(rng) for _ in range(self.hidden if ranged else 0)]
-        return [*known, *hidden] or [self.every_dim(self.timed)]
+        found = [*known, *hidden, self.every_dim(self.timed)]
+        return [shape for i, shape in enumerate(found) if shape not in found[:i]]
 
     @property
     def _function(self) -> Callable[..., Any]:

@@ -82,7 +82,7 @@ def test_accepted(function: str) -> None:
     assert found.accepted and found.exit_code == 0 and not found.reasons, found.reasons
     assert found.speed is not None and found.speed.seconds > 0
     assert {e.case for e in found.errors} == set(TASK.cases)
-    assert len(found.shapes) == 2 and "drops:5:0:mul" in found.mutants
+    assert len(found.shapes) == 3 and "drops:5:0:mul" in found.mutants
 
 
 def test_the_reference_is_accepted() -> None:

@@ -148,17 +148,21 @@ def unassigned(facts: Facts, item: Diagnostic) -> Iterator[Fix]:
 
 
 def unused(facts: Facts, item: Diagnostic) -> Iterator[Fix]:
-    """F0205: the statement or the parameter goes."""
+    """F0205: the statement or the parameter goes; a guess beside a mistake that may be the reason
+    why nobody reads it."""
     assert item.span is not None
+    reasons = {"F0101", "F0201", "F0202", "F0301", "F0302"}
+    certain = GUESS if reasons & {d.code for d in facts.items} else CERTAIN
     name, at = facts.text(item.span), facts.start(item.span)
     statement = facts.statement_at(at)
     if statement is None:
         edit = _without_param(facts, name)
         if edit is not None:
-            yield facts.certain(f"take the parameter '{name}' out", edit)
+            yield Fix(f"take the parameter '{name}' out", (edit,), certain)
         return
     if len(facts.statements) > 1:
-        yield facts.certain(f"take the statement of '{name}' out", _without(facts, statement))
+        edit = _without(facts, statement)
+        yield Fix(f"take the statement of '{name}' out", (edit,), certain)
 
 
 def _without(facts: Facts, statement: Statement) -> TextEdit:

@@ -126,10 +126,20 @@ def _tokens(
             yield f"add '{token}'", [facts.edit(behind, behind, new)]
     if "operator" in expected and got and re.match(r"[\w(]", got):
         yield "add ','", [facts.edit(behind, behind, ",")]
-    if _PUNCTUATION.fullmatch(got):
+    if "a name" in expected and len(facts.unread) == 1 and item.where == "in a statement":
+        name = facts.unread[0]
+        if name in facts.params and got in (",", ")"):
+            yield f"pass '{name}'", [facts.edit(start, start, name)]
+    if _PUNCTUATION.fullmatch(got) and not _leaves_a_gap(facts, item, got):
         yield f"take '{got}' out", [facts.edit(start, end, "")]
     if "what follows" in (item.fix or "") and re.fullmatch(r"[}\s]*", text[start:]):
         yield "take out what follows '}'", [facts.edit(start, len(text.rstrip()), "")]
+
+
+def _leaves_a_gap(facts: Facts, item: Diagnostic, got: str) -> bool:
+    """Whether what is missing in front of a comma may be a dimension or an operand: then taking
+    the comma out is no repair."""
+    return got == "," and (item.where == "in the signature" or bool(facts.unread))
 
 
 def _statement_start(text: str, at: int) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+from collections.abc import Iterator
 
 import pytest
 
-from examples import read
+from examples import SMALL, read
 from fusedsl.agents.repair_loop import FixAgent, ModelAgent, program_in, prompt, run
 from fusedsl.diagnostics import FusedslError
 from fusedsl.frontend import parse
@@ -112,3 +115,32 @@ def test_unreadable_texts_do_not_break_the_loop():
         assert not outcome.ok
         with pytest.raises(FusedslError):
             parse(text)
+
+
+def mutants(count: int, seed: int) -> Iterator[tuple[str, str]]:
+    """Programs with one token taken out, doubled at its end, swapped inside, or another's, and
+    the programs they come from."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        text = read(rng.choice(sorted(SMALL)))
+        tokens = list(re.finditer(r"\w+|[^\w\s]", text[text.index("kernel") :]))
+        token, other = rng.choice(tokens), rng.choice(tokens)
+        word, at = token[0], text.index("kernel") + token.start()
+        middle = rng.randrange(max(1, len(word) - 1))
+        swapped = word[:middle] + word[middle : middle + 2][::-1] + word[middle + 2 :]
+        new = rng.choice(("", word + word[-1], swapped, other[0]))
+        yield text[:at] + new + text[at + len(word) :], text
+
+
+def test_what_random_mutants_become():
+    """Certain fixes mend what they were made for: few mend a program into another one."""
+    whole = other = 0
+    for text, correct in mutants(150, seed=0):
+        found = mistakes(text)
+        result = repair(text)
+        assert len(result.left) <= len(found)
+        if found and result.ok:
+            whole += 1
+            other += not same(result.text, correct)
+    print(f"{whole} of 150 mended, {other} of them into another program")
+    assert whole >= 40 and other <= whole // 10

@@ -197,3 +197,10 @@ def test_patching_leaves_the_data_alone_and_survives_wrong_pointers():
     edits = (JsonEdit("remove", "/nodes/99"), JsonEdit("replace", "/x/y", 1), JsonEdit("add", "/z"))
     assert patched(data, [Fix("", edits, CERTAIN)]).keys() == {*data, "z"}
     assert data == before
+
+
+def test_a_parameter_that_is_unread_for_another_reason_is_not_taken_out():
+    text = LLAMA_MLP.replace("(x, gain, eps", "(x, , eps")
+    assert repair(text).text == LLAMA_MLP
+    text = LLAMA_MLP.replace("rms_norm(x, gain, eps", "zzzz(x, eps")
+    assert [f.certain for d in mistakes(text) for f in d.fixes] == [False]

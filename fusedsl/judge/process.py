@@ -95,29 +95,37 @@ class Worker:
             self._pid = _fork(theirs.fileno())
         finally:
             theirs.close()
-        self._base = 0
+        self._base = 0  # no limit yet
         self.takes_out = False
         self._host_memory = task.memory + (0 if device == "cpu" else _LIBRARIES)
+        self._start()
 
-    def load(self, spec: Mapping[str, str]) -> dict[str, Any]:
-        """Load a candidate: nothing has been drawn yet, so it can know no input."""
+    def _start(self) -> None:
+        """Set the process up, which is not part of any candidate's budget."""
         message = {
-            "do": "load",
+            "do": "start",
             "task": str(self.task.file),
-            "candidate": dict(spec),
             "device": self.device,
             "threads": torch.get_num_threads(),
             "memory": self.task.memory,
         }
-        self._base = self._resident()
-        answer = self.ask(message)
+        try:
+            self.ask(message, seconds=_STARTING)
+        except Rejection as rejection:
+            self.close()
+            raise BadTask(f"no process for a program: {rejection}") from rejection
+        self._base, self._spent = self._resident(), 0.0
+
+    def load(self, spec: Mapping[str, str]) -> dict[str, Any]:
+        """Load a candidate: nothing has been drawn yet, so it can know no input."""
+        answer = self.ask({"do": "load", "candidate": dict(spec)})
         self.takes_out = bool(answer.get("takes_out"))
         return answer
 
-    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """One request and its answer, within the task's budget."""
+    def ask(self, message: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
+        """One request and its answer, within the task's budget or these seconds."""
         started = _clock()
-        left = min(self.task.call_seconds, self.task.seconds - self._spent)
+        left = seconds or min(self.task.call_seconds, self.task.seconds - self._spent)
         try:
             self._connection.send_bytes(json.dumps(message).encode())
             reply = self._answer(started + left)
@@ -172,7 +180,11 @@ class Worker:
         if not self._connection.poll(self.task.call_seconds):
             self.close()
             raise Rejection(Code.TIMED_OUT, "the outputs did not arrive")
-        return self._connection.recv_bytes(limit)
+        try:
+            return self._connection.recv_bytes(limit)
+        except (OSError, EOFError):
+            self.close()
+            raise Rejection(Code.CRASHED, "the outputs did not arrive whole") from None
 
     def _answer(self, deadline: float) -> bytes:
         while not self._connection.poll(0.05):
@@ -199,7 +211,7 @@ class Worker:
 def _understood(reply: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(reply)
-        failed = answer.get("failed")
+        failed = answer.get("failed")  # an object, or AttributeError
     except (ValueError, AttributeError):
         raise Rejection(Code.CRASHED, "the program's process sent no answer") from None
     if failed is None:
@@ -210,3 +222,11 @@ def _understood(reply: bytes) -> dict[str, Any]:
     code = Code(failed) if failed in codes else Code.CRASHED
     detail = answer.get("detail")
     raise Rejection(code, str(answer.get("message")), detail=detail and str(detail)[-4000:])
+
+
+def number(answer: Mapping[str, Any], key: str) -> float:
+    """A number of an answer; what else may stand there is the candidate's doing."""
+    value = answer.get(key)
+    if not isinstance(value, (int, float)):
+        raise Rejection(Code.CLOCK_TAMPERED, f"its process answers without '{key}'")
+    return float(value)

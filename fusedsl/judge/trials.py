@@ -204,7 +204,7 @@ class Trials:
                 what, Code.WRONG_COUNT, f"{count} outputs instead of {len(what.eager)}"
             )
         for number, (meta, want) in enumerate(zip(outputs, what.eager, strict=True)):
-            if not isinstance(meta, list):
+            if not isinstance(meta, list) or len(meta) != 3:
                 raise self._rejection(
                     what, Code.NOT_A_TENSOR, f"the output is a {meta}", output=number
                 )

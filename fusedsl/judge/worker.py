@@ -80,17 +80,23 @@ class Session:
         self.rounds: list[list[Tensor]] = []
 
     # requests ------------------------------------------------------------------------------
-    def load(self, m: dict[str, Any]) -> dict[str, Any]:
-        """Set the process up, then load the candidate into it."""
+    def start(self, m: dict[str, Any]) -> dict[str, Any]:
+        """Set the process up: threads, the device, limits. There is no candidate yet."""
         torch.set_num_threads(int(m["threads"]))
         torch.set_grad_enabled(False)
-        if m["device"] != "cpu":
-            torch.cuda.set_device(m["device"])
         self.task, self.device = load_task(m["task"]), m["device"]
+        if self.device != "cpu":
+            torch.cuda.set_device(self.device)
+            draw(self.task, self.task.every_dim(self.task.timed), "normal", 0, self.device)
+            _synchronize()
+            torch.cuda.empty_cache()
+        _keep_freed_memory()
+        _limit_memory(m["memory"], self.device)
+        return {}
+
+    def load(self, m: dict[str, Any]) -> dict[str, Any]:
+        """Load a candidate."""
         self.slots.clear()
-        if not hasattr(self, "call"):
-            _keep_freed_memory()
-            _limit_memory(m["memory"], self.device)
         try:
             self.call, self.takes_out = candidate.load(m["candidate"], self.task)
         except FusedslError as error:

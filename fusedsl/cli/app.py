@@ -238,7 +238,7 @@ def _print_run(result: Any) -> None:
     print_table(rows)
     launches = result.kernels
     typer.echo(
-        f"{launches['fused']} kernels for {launches['eager']} launches with a kernel for each block; "
+        f"{launches['fused']} kernels, {launches['eager']} with one for each block; "
         f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
     )
     if result.device == "cpu":

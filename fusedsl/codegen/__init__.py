@@ -13,6 +13,6 @@
 
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.kernels import is_resident
-from fusedsl.codegen.source import Arg, KernelSource, ProgramSource
+from fusedsl.codegen.source import Arg, KernelSource, ProgramSource, tile_group
 
-__all__ = ["Arg", "KernelSource", "ProgramSource", "emit", "is_resident"]
+__all__ = ["Arg", "KernelSource", "ProgramSource", "emit", "is_resident", "tile_group"]

@@ -15,6 +15,9 @@ from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan, Plan, is_reduction
 from fusedsl.ir import Dim, DType, HalvesOf, Kind, Layout, Node, Operand, TensorType, print_value
 
+#: Widest row whose per-tile states are merged without a loop; wider ones would spill.
+UNROLLED_ROW = 4096
+
 _ORDER = (Layout.SCALAR, Layout.ROW, Layout.COLUMN, Layout.TILE)
 
 
@@ -272,23 +275,34 @@ class Body:
         assert reduction is not None
         first = node.inputs[0]
         tiles = self.arg("_TILES", "tiles", first)
-        padded = self.arg("_TILES_PADDED", "tiles_padded", first)
+        group = self.arg("_TILES_GROUP", "tiles_group", first)
         piece = self.arg("_TILE_WIDTH", "tile_width", first)
         width = node.attr("width")
         assert isinstance(width, Dim)
+        total = self.dim(width)
+        running = self.state_names(node, "_all")
+        for name, identity in zip(running, reduction.identity, strict=True):
+            lines.append(fragment("state", name, _constant(identity), "BLOCK_M"))
+        at, number = self.namer.fresh(f"{first}_at"), self.namer.fresh(f"{first}_tile")
+        inside = fragment("piece_numbers", number, at, group).split("\n")
         blocks: list[str] = []
         for name, identity in zip(node.inputs, reduction.identity, strict=True):
             blocks.append(self.namer.fresh(f"{name}_pieces"))
-            pointer = self.pointer(name)
-            lines.append(
-                fragment("load_pieces", blocks[-1], pointer, tiles, padded, _constant(identity))
-            )
+            slots = (blocks[-1], self.pointer(name), number, tiles, _constant(identity))
+            inside += fragment("load_pieces", *slots).split("\n")
         counts = self.namer.fresh(f"{first}_counts")
-        lines.append(fragment("piece_counts", counts, padded, piece, self.dim(width)))
+        inside += fragment("piece_counts", counts, number, piece, total).split("\n")
         states = self.state_names(node)
-        merge_all = function_name(reduction.merge_all)
-        lines.append(fragment("call", states, merge_all, [*blocks, counts]))
-        self.finish(node, states, self.dim(width), lines)
+        merge_all, merge = function_name(reduction.merge_all), function_name(reduction.merge)
+        inside.append(fragment("call", states, merge_all, [*blocks, counts]))
+        before, after = self.namer.fresh(f"{first}_before"), self.namer.fresh(f"{first}_now")
+        inside += fragment("piece_span", before, after, at, group, piece, total).split("\n")
+        inside.append(fragment("call", running, merge, [before, *running, after, *states]))
+        # a loop here would keep the persistent loop from overlapping one tile with the next
+        unrolled = self.descriptors and width.is_static and width.factor <= UNROLLED_ROW
+        lines.append(fragment("piece_loop", at, tiles, group, unrolled))
+        lines += [f"    {line}" for line in inside]
+        self.finish(node, running, total, lines)
 
     # stores ------------------------------------------------------------------------------------
     def store(self, value: str, lines: list[str]) -> None:

@@ -58,7 +58,7 @@ def _finish(
     text = str(slots)
     if "FAST=FAST" in text:
         args.append(Arg("FAST", "config"))
-    compile_time = {"dim", "tiles", "tiles_padded", "tile_width", "config"}
+    compile_time = {"dim", "tiles", "tiles_group", "tile_width", "config"}
     params = [f"{a.name}: tl.constexpr" if a.role in compile_time else a.name for a in args]
     doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
     params = _wrapped(params, len(f"def {kernel.name}():"))

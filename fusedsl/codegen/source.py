@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from fusedsl.fuse import KernelPlan
 from fusedsl.schedule import TileConfig
 
+#: Per-tile states held in registers at a time; more would spill where rows are long.
+TILE_GROUP = 32
+
+
+def tile_group(tiles: int) -> int:
+    """How many of so many per-tile states are merged at a time."""
+    return min(TILE_GROUP, 1 << max(0, tiles - 1).bit_length())
+
 
 @dataclass(frozen=True)
 class Arg:
@@ -22,7 +30,7 @@ class Arg:
         "rows": number of rows of the kernel's domain (run-time integer);
         "dim": a compile-time integer: the dimension `value` bound at the call;
         "tiles": a compile-time integer: the column tiles of the kernel that wrote `value`;
-        "tiles_padded": the same, rounded up to a power of two;
+        "tiles_group": how many of them are merged at a time, a power of two (`tile_group`);
         "tile_width": a compile-time integer: columns per tile (`TileConfig.piece_width`) of the
             kernel that wrote `value`;
         "config": a compile-time field of the tile configuration, by upper-case name.

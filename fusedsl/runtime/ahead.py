@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fusedsl.codegen import Arg, KernelSource, ProgramSource
+from fusedsl.codegen import Arg, KernelSource, ProgramSource, tile_group
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Dim
 from fusedsl.schedule import Target, TileConfig, choose
@@ -148,7 +148,7 @@ def _constant(arg: Arg, config: TileConfig, plan: Plan, how: Schedule) -> Any:
     if arg.role == "tile_width":
         return how.configs[writer.name].piece_width(writer.paired)
     tiles = _tiles(writer, how.configs[writer.name], how.env)
-    return tiles if arg.role == "tiles" else 1 << max(0, tiles - 1).bit_length()
+    return tiles if arg.role == "tiles" else tile_group(tiles)
 
 
 # processes -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusedsl.codegen import Arg, KernelSource, ProgramSource, emit
+from fusedsl.codegen import Arg, KernelSource, ProgramSource, emit, tile_group
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Dim, Graph, Kind, evaluate
@@ -349,7 +349,7 @@ class _Preparation:
         if arg.role == "tile_width":
             return self.configs[writer.name].piece_width(writer.paired)
         tiles = self._tiles(writer)
-        return tiles if arg.role == "tiles" else 1 << max(0, tiles - 1).bit_length()
+        return tiles if arg.role == "tiles" else tile_group(tiles)
 
 
 def _value_of(slot: int, tensor: Tensor) -> Value:

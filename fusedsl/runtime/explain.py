@@ -119,8 +119,8 @@ class Explanation:
                 console.print(f"{label}: {'; '.join(items)}", highlight=False, markup=False)
         at = ", ".join(f"{k} = {v}" for k, v in self.dims.items()) or "fixed sizes"
         console.print(
-            f"at {at}: {_mb(self.eager_bytes)} and {self.eager_launches} launches with a kernel for "
-            f"each block, {_mb(self.fused_bytes)} and {self.fused_launches} launches fused",
+            f"at {at}: {_mb(self.eager_bytes)} and {self.eager_launches} launches with a kernel "
+            f"for each block, {_mb(self.fused_bytes)} and {self.fused_launches} launches fused",
             highlight=False,
             markup=False,
         )

@@ -45,6 +45,12 @@ def mean_square_chunk(x, valid, count):
 
 
 @triton.jit
+def mean_square_merge(count_a, sum_a, count_b, sum_b):
+    """Sum of squares of two pieces together."""
+    return sum_a + sum_b
+
+
+@triton.jit
 def mean_square_merge_all(sums, counts):
     """Sum of squares of all pieces; padding holds zeros."""
     return tl.sum(sums, axis=1)
@@ -267,11 +273,10 @@ def k2_linear(
 @triton.jit(do_not_specialize=["M"])
 def k3_linear(
     a_desc, b_desc, partial_mean_square_1_TILES: tl.constexpr,
-    partial_mean_square_1_TILES_PADDED: tl.constexpr,
-    partial_mean_square_1_TILE_WIDTH: tl.constexpr, partial_mean_square_1_ptr, b_desc_2, M,
-    N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SIDES: tl.constexpr, PRECISION: tl.constexpr,
-    FAST: tl.constexpr,
+    partial_mean_square_1_TILES_GROUP: tl.constexpr, partial_mean_square_1_TILE_WIDTH: tl.constexpr,
+    partial_mean_square_1_ptr, b_desc_2, M, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SIDES: tl.constexpr,
+    PRECISION: tl.constexpr, FAST: tl.constexpr,
 ):
     """k3_linear: linear, merge_mean_square, inv_rms, half, mul, half, mul, silu, mul."""
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -304,15 +309,21 @@ def k3_linear(
         rows64 = rows.to(tl.int64)
         row_live = rows < M
         # merge_mean_square: b = swiglu(linear(rms_norm(s, gain_2, eps=1e-6), w_gate_up_2));
-        partial_mean_square_1_pieces = tl.load(
-            partial_mean_square_1_ptr + tl.arange(0, partial_mean_square_1_TILES_PADDED).to(tl.int64)[None, :] * M + rows64[:, None],
-            mask=row_live[:, None] & (tl.arange(0, partial_mean_square_1_TILES_PADDED) < partial_mean_square_1_TILES)[None, :],
-            other=0.0,
-        )
-        partial_mean_square_1_counts = 64 - tl.arange(0, partial_mean_square_1_TILES_PADDED) * partial_mean_square_1_TILE_WIDTH
-        partial_mean_square_1_counts = tl.minimum(tl.maximum(partial_mean_square_1_counts, 0), partial_mean_square_1_TILE_WIDTH).to(tl.float32)[None, :]
-        row_mean_square_2_state0 = mean_square_merge_all(partial_mean_square_1_pieces, partial_mean_square_1_counts)
-        row_mean_square_2 = mean_square_finish(row_mean_square_2_state0, WIDTH=64)
+        row_mean_square_2_state0_all = tl.full((BLOCK_M,), 0.0, tl.float32)
+        for partial_mean_square_1_at in tl.static_range(0, partial_mean_square_1_TILES, partial_mean_square_1_TILES_GROUP):
+            partial_mean_square_1_tile = partial_mean_square_1_at + tl.arange(0, partial_mean_square_1_TILES_GROUP)
+            partial_mean_square_1_pieces = tl.load(
+                partial_mean_square_1_ptr + partial_mean_square_1_tile.to(tl.int64)[None, :] * M + rows64[:, None],
+                mask=row_live[:, None] & (partial_mean_square_1_tile < partial_mean_square_1_TILES)[None, :],
+                other=0.0,
+            )
+            partial_mean_square_1_counts = tl.minimum(64 - partial_mean_square_1_tile * partial_mean_square_1_TILE_WIDTH, partial_mean_square_1_TILE_WIDTH)
+            partial_mean_square_1_counts = tl.maximum(partial_mean_square_1_counts, 0).to(tl.float32)[None, :]
+            row_mean_square_2_state0 = mean_square_merge_all(partial_mean_square_1_pieces, partial_mean_square_1_counts)
+            partial_mean_square_1_before = min(partial_mean_square_1_at * partial_mean_square_1_TILE_WIDTH, 64)
+            partial_mean_square_1_now = min((partial_mean_square_1_at + partial_mean_square_1_TILES_GROUP) * partial_mean_square_1_TILE_WIDTH, 64) - partial_mean_square_1_before
+            row_mean_square_2_state0_all = mean_square_merge(partial_mean_square_1_before, row_mean_square_2_state0_all, partial_mean_square_1_now, row_mean_square_2_state0)
+        row_mean_square_2 = mean_square_finish(row_mean_square_2_state0_all, WIDTH=64)
         row_mean_square_2 = row_mean_square_2[:, None]
         # inv_rms: b = swiglu(linear(rms_norm(s, gain_2, eps=1e-6), w_gate_up_2));
         inv_rms_2 = inv_rms(row_mean_square_2, EPS=1e-06)

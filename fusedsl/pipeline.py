@@ -24,6 +24,7 @@ OPTIONS: dict[str, tuple[object, ...]] = {
     "numerics": ("moved", "as_written"),
     "fp32_shift": (False, True),
     "tf32": (False, True),
+    "fast_math": (True, False),
 }
 
 
@@ -33,6 +34,7 @@ def compile(
     numerics: str = "moved",
     fp32_shift: bool = False,
     tf32: bool = False,
+    fast_math: bool = True,
 ) -> Program:
     """Compile a program; no kernel is built before the first call.
 
@@ -41,12 +43,20 @@ def compile(
     `numerics="moved"` lets a rewrite drop roundings (closer to fp64, not bit-equal to eager);
     "as_written" keeps every one and fuses what that allows. `fp32_shift` lets the mean of a
     LayerNorm in fp32 be moved past a projection, `tf32` lets fp32 projections use TF32: both cost
-    digits. Raises FusedslError: F01xx to F04xx for the program, F0507 for an option.
+    digits. `fast_math` lets kernels whose tiles are all stored in 16 bits use the hardware's
+    approximate tanh: the error of a result as a whole does not show it, but silu and sigmoid far
+    below zero lose relative accuracy (up to abs(x) * 2^-12 absolute); `fast_math=False` uses the
+    forms that fp32 results always get.
+
+    Raises FusedslError: F01xx to F04xx for the program, F0507 for an option.
     """
-    options = checked_options(numerics=numerics, fp32_shift=fp32_shift, tf32=tf32)
+    options = checked_options(
+        numerics=numerics, fp32_shift=fp32_shift, tf32=tf32, fast_math=fast_math
+    )
     source = read(program)
     expanded = verify(expand(source))
-    rewritten = rewrite(expanded, RewriteOptions(**options.to_json()))
+    rules = RewriteOptions(options.numerics, options.fp32_shift, options.tf32)
+    rewritten = rewrite(expanded, rules)
     plan = fuse(verify(rewritten.graph))
     header = header_of(source, rewritten, options)
     return Program(Stages(source, expanded, rewritten, plan), options, header)

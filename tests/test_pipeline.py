@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import fusedsl
 from fusedsl import FusedslError, frontend, pipeline
@@ -112,3 +114,24 @@ def test_the_public_face():
     assert set(fusedsl.__all__) >= {"compile", "parse", "Graph", "Program", "FusedslError"}
     for name in fusedsl.__all__:
         assert hasattr(fusedsl, name)
+
+
+def test_fast_math_is_an_option_of_the_tiles(monkeypatch):
+    import fusedsl.runtime.engine as engine
+
+    used = []
+    monkeypatch.setattr(
+        engine, "choose", lambda *a, real=engine.choose: replace(real(*a), fast=True)
+    )
+    launcher = engine.Engine.launcher
+    monkeypatch.setattr(
+        engine.Engine,
+        "launcher",
+        lambda self, kernel, loop, config: (
+            used.append(config.fast) or launcher(self, kernel, loop, replace(config, fast=False))
+        ),
+    )
+    text = "kernel f(x: bf16[M, 16]) -> (y: bf16[M, 16]) { y = silu(x); }"
+    for wanted in (True, False):
+        fusedsl.compile(text, fast_math=wanted)(torch.ones(4, 16).bfloat16())
+    assert used == [True, False]

@@ -2,7 +2,9 @@
 
 `FAST` selects the hardware's approximations: `tanh.approx.f32` (one special-function instruction,
 relative error about 2^-11: below bf16's and fp16's rounding, too coarse for fp32 outputs) and a
-bare `ex2.approx`. The former needs inline PTX, so it is off in the interpreter, on AMD, and for
+bare `ex2.approx`. What is built from tanh keeps that absolute, not relative, accuracy where it
+nears 0: silu(x) is off by up to abs(x) * 2^-12 far below zero (`compile(fast_math=False)` avoids
+it). The former needs inline PTX, so it is off in the interpreter, on AMD, and for
 fp32 outputs. The portable forms are within a few units in the last place of fp32.
 """
 

@@ -239,6 +239,8 @@ class _Preparation:
         config = choose(self.plan, kernel, self.env, self.target, loop)
         if self.engine.options["tf32"] and config.precision == "exact":
             config = replace(config, precision="tf32")
+        if not self.engine.options.get("fast_math", True):
+            config = replace(config, fast=False)
         self.loops[kernel.name] = loop
         self.configs[kernel.name] = config
         for symbol, writer, _ in self.plan.tile_symbols():

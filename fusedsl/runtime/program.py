@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -34,10 +34,11 @@ class Options:
     numerics: str = "moved"
     fp32_shift: bool = False
     tf32: bool = False
+    fast_math: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The options by name."""
-        return {"numerics": self.numerics, "fp32_shift": self.fp32_shift, "tf32": self.tf32}
+        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,18 @@ from fusedsl.codegen.names import Namer
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan, Plan, is_reduction
-from fusedsl.ir import Dim, DType, HalvesOf, Kind, Layout, Node, Operand, TensorType, print_value
+from fusedsl.ir import (
+    ONE,
+    Dim,
+    DType,
+    HalvesOf,
+    Kind,
+    Layout,
+    Node,
+    Operand,
+    TensorType,
+    print_value,
+)
 
 #: Widest row whose per-tile states are merged without a loop; wider ones would spill.
 UNROLLED_ROW = 4096
@@ -104,14 +115,18 @@ class Body:
         kind = self.type_of(value)
         offset = f" + {self.dim(half[1])}" if half else ""
         name = self.namer.fresh(half[0] if half else value)
-        layout = kind.layout
-        if half and kind.cols == Dim(2):
-            layout = Layout.SCALAR if kind.rank == 1 else Layout.COLUMN
+        layout = self._seen(kind if half is None else _halved(kind))
         lines.append(self._load_line(value, name, layout, kind, offset))
         var = Var(name, layout)
         if half is None:
             self.values[value] = var
         return var
+
+    def _seen(self, kind: TensorType) -> Layout:
+        """How a stored value lies in this kernel: the one row of a value is that of every row."""
+        if kind.rank == 2 and kind.rows == ONE and self.kernel.rows != ONE:
+            return Layout.SCALAR if kind.cols == ONE else Layout.ROW
+        return kind.layout
 
     def load_columns(self, nodes: list[Node], lines: list[str]) -> None:
         """Load the column vectors and scalars that `nodes` read, ahead of them."""
@@ -286,9 +301,11 @@ class Body:
         at, number = self.namer.fresh(f"{first}_at"), self.namer.fresh(f"{first}_tile")
         inside = fragment("piece_numbers", number, at, group).split("\n")
         blocks: list[str] = []
+        alone = node.type.rows == ONE != self.kernel.rows  # one row's state, for all rows here
+        rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
         for name, identity in zip(node.inputs, reduction.identity, strict=True):
             blocks.append(self.namer.fresh(f"{name}_pieces"))
-            slots = (blocks[-1], self.pointer(name), number, tiles, _constant(identity))
+            slots = (blocks[-1], self.pointer(name), number, tiles, _constant(identity), *rows)
             inside += fragment("load_pieces", *slots).split("\n")
         counts = self.namer.fresh(f"{first}_counts")
         inside += fragment("piece_counts", counts, number, piece, total).split("\n")
@@ -309,7 +326,9 @@ class Body:
         """Store a value in its storage dtype."""
         var, kind = self.values[value], self.type_of(value)
         dtype = kind.dtype.triton
-        if kind.layout is Layout.SCALAR:
+        if kind.rank == 1 and var.layout is Layout.TILE:  # a projection of a vector: one row
+            self._store_tile(value, var, dtype, lines)
+        elif kind.layout is Layout.SCALAR:
             lines.append(fragment("store_scalar", var.name, self.pointer(value), dtype))
         elif kind.layout is Layout.ROW:
             lines.append(fragment("store_row", var.name, self.pointer(value), dtype))
@@ -329,6 +348,13 @@ class Body:
         else:
             pointer = self.pointer(value)
             lines.append(fragment("store_tile", name, pointer, self.stride(value), dtype))
+
+
+def _halved(kind: TensorType) -> TensorType:
+    """The type of one half."""
+    cols = kind.cols.halved()
+    assert cols is not None
+    return TensorType(kind.dtype, (*kind.shape[:-1], cols))
 
 
 def _constant(value: object) -> str:

@@ -162,6 +162,8 @@ def _widest(graph: Graph, node: Node) -> TensorType:
         producer = graph.producers.get(name)
         if producer is None or graph.is_bind_time(producer):
             continue
+        if graph.types[name].rows != node.type.rows:  # one row, shared by all of this value's
+            continue
         if is_reduction(producer):
             return graph.types[producer.inputs[0]]
         if producer.type.layout is Layout.COLUMN and producer.block.kind is Kind.POINTWISE:

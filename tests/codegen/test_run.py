@@ -176,6 +176,44 @@ kernel k(x: bf16[M, 16], w: weight bf16[600, 16], v: weight bf16[5, 300])
     assert "merge_moments" in second.blocks
 
 
+ONE_ROW = {
+    "beside_a_projection": """kernel f(x: bf16[M, 24], p: bf16[1, 24], w: weight bf16[9, 24])
+        -> (y: bf16[M, 9]) { y = linear(x, w) + linear(p, w); }""",
+    "under_a_projection": """kernel f(x: bf16[M, 24], p: weight bf16[1, 24],
+        w: weight bf16[9, 24]) -> (y: bf16[M, 9]) { y = linear(x * p, w); }""",
+    "normed": """kernel f(x: bf16[M, 24], p: bf16[1, 24], w: weight bf16[9, 24])
+        -> (y: bf16[M, 9], z: bf16[1, 9]) {
+          h = rms_norm(p, eps=1e-6);
+          y = linear(x * h, w);
+          z = linear(h, w);
+        }""",
+    "one_value": """kernel f(x: bf16[M, 24], p: bf16[1, 1], r: bf16[M, 1])
+        -> (y: bf16[M, 24], z: bf16[M, 1]) { y = x * p; z = r * p + p; }""",
+    "its_statistic": """kernel f(p: bf16[1, 24], r: bf16[M, 1]) -> (y: bf16[M, 1]) {
+        y = row_mean(p) * r;
+      }""",
+    "pieces_of_its_statistic": """kernel f(p: bf16[1, 24], w: weight bf16[400, 24],
+        x: bf16[M, 400]) -> (y: bf16[M, 400]) { y = rms_norm(linear(p, w), eps=1e-6) * x; }""",
+    "halved": """kernel f(x: bf16[M, 7], p: bf16[1, 14], q: bf16[1, 2])
+        -> (y: bf16[M, 7]) { y = x * half(q, index=1) + half(p, index=1); }""",
+    "vector_projected": """kernel f(x: bf16[M, 24], v: bf16[24], w: weight bf16[9, 24],
+        u: weight bf16[1, 24]) -> (y: bf16[M, 9], z: bf16[9], s: bf16[1]) {
+          z = linear(v, w);
+          s = linear(v, u);
+          y = linear(x, w) * s + z;
+        }""",
+}
+
+
+@EACH_LOOP
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_one_row_is_shared_by_all_rows(name: str, numerics: str, loop: str) -> None:
+    """A value of one row, read where there are many, is not read past its end."""
+    program = compiled(ONE_ROW[name], loop, numerics=numerics)
+    check(program, inputs_of(program.graph()))
+
+
 @EACH_LOOP
 def test_one_row_and_no_symbol(loop: str) -> None:
     check_text(

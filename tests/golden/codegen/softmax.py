@@ -9,7 +9,7 @@
 # Rules that fired:
 #   none
 #
-# Options: {"numerics": "moved", "fp32_shift": false, "tf32": false}
+# Options: {"numerics": "moved", "fp32_shift": false, "tf32": false, "fast_math": true}
 # Again: fusedsl show soft.fdsl --stage code --numerics moved
 import triton
 import triton.language as tl

@@ -1,5 +1,7 @@
 """Largest value of each row, in the dtype of x; NaN if the row holds one, as torch.amax."""
 
+# releases of triton type their functions differently
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 from __future__ import annotations
 
 import torch

@@ -87,10 +87,9 @@ def read(program: str | Path | Graph | Mapping[str, Any] | Any) -> Graph:
 def checked_options(**given: Any) -> Options:
     """The options, or every unknown value at once. Raises FusedslError (F0507)."""
     problems = [
-        unknown_option(f"value of {name}:", value, OPTIONS[name])
+        unknown_option(f"value of {name}", value, OPTIONS[name])
         for name, value in given.items()
-        if not any(value is allowed or value == allowed for allowed in OPTIONS[name])
-        or (isinstance(OPTIONS[name][0], bool) and not isinstance(value, bool))
+        if type(value) is not type(OPTIONS[name][0]) or value not in OPTIONS[name]
     ]
     if problems:
         raise FusedslError(problems)

@@ -14,6 +14,32 @@ from fusedsl.runtime.load import interprets
 from fusedsl.schedule import Target
 
 
+def device_of(name: Any) -> torch.device:
+    """A device of this process by its name, `cuda` being the current one.
+
+    Raises FusedslError (F0507) where there is no such device.
+    """
+    known = ["cpu"] if interprets() else []
+    known += ["cuda"] if torch.cuda.is_available() else []
+    try:
+        found = torch.device(name)
+    except (RuntimeError, TypeError):
+        found = None
+    if found is None or found.type not in known:
+        raise FusedslError(
+            Diagnostic(
+                "F0507",
+                f"there is no device '{name}' here",
+                expected=", ".join(known) or "a usable GPU",
+                got=str(name),
+                fix="leave device out, or name one of these",
+            )
+        )
+    if found.type == "cuda" and found.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
 @functools.cache
 def target_of(device: torch.device) -> Target:
     """What kernels on this device are scheduled for."""

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
-from fusedsl.ir import Graph, HalvesOf, Node
+from fusedsl.ir import MAX_DIM, Graph, HalvesOf, Node
 from fusedsl.runtime.device import target_of
 from fusedsl.schedule import Target, choose
 
@@ -179,9 +180,37 @@ def explain(
 
 
 def nominal_dims(graph: Graph, dims: Mapping[str, int], default: int = NOMINAL) -> dict[str, int]:
-    """A value for every symbol of the signature."""
+    """A value for every symbol of the signature.
+
+    Raises FusedslError: F0404 for a name that is no symbol, F0105 for a size that is none.
+    """
     symbols = {s: default for param in graph.params for s in param.type.symbols}
-    return {symbol: int(dims.get(symbol, value)) for symbol, value in symbols.items()}
+    given: dict[Any, Any] = dict(dims) if isinstance(dims, Mapping) else {"dims": dims}
+    problems: list[Diagnostic] = []
+    for name, size in given.items():
+        if name not in symbols:
+            problems.append(
+                Diagnostic(
+                    "F0404",
+                    f"'{graph.name}' has no dimension '{name}'",
+                    expected=", ".join(symbols) or "no symbolic dimensions",
+                    got=str(name),
+                    fix=did_you_mean(str(name), symbols, "dimensions"),
+                )
+            )
+        elif not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_DIM:
+            problems.append(
+                Diagnostic(
+                    "F0105",
+                    f"dimension '{name}' is no size",
+                    expected=f"an integer from 0 to {MAX_DIM}",
+                    got=str(size)[:20],
+                    fix=f'for example {{"{name}": {default}}}',
+                )
+            )
+    if problems:
+        raise FusedslError(problems)
+    return {**symbols, **given}
 
 
 def with_tiles(plan: Plan, env: Mapping[str, int], target: Target) -> dict[str, int]:

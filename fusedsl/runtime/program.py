@@ -16,13 +16,16 @@ from fusedsl.ir import Graph, Param
 from fusedsl.rewrite import RewriteResult
 from fusedsl.runtime.binding import Binding, Stamp, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
-from fusedsl.runtime.device import on_device, refuse_in_capture, stream_getter
+from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain
 from fusedsl.runtime.report import Report, verify
 
 #: Sets of weights, given per call, whose folded values are kept.
 _WEIGHT_SETS = 8
+
+#: What `bind` takes.
+KINDS = ("a mapping", "a module")
 
 Output = Tensor | tuple[Tensor, ...]
 
@@ -132,8 +135,10 @@ class Program(_Caller):
         their changes can no longer be noticed. Raises FusedslError: F0501 to F0504, F0506.
         """
         if weights is not None and not isinstance(weights, Mapping):
+            if not hasattr(weights, "state_dict"):
+                raise FusedslError(unknown_option("kind of weights", type(weights).__name__, KINDS))
             weights = weights.state_dict()
-        both = {**(weights or {}), **named}
+        both = {**{str(name): w for name, w in (weights or {}).items()}, **named}
         given = arrange(self._weights, (), both)
         with torch.no_grad():
             dims = check_tensors(self._weights, given, Dims())
@@ -150,9 +155,9 @@ class Program(_Caller):
     def explain(self, dims: Mapping[str, int] | None = None, *, device: Any = None) -> Explanation:
         """Which kernels it became, which rules fired or were refused, and the bytes it moves.
 
-        `dims` gives symbols a value (4096 where it does not).
+        `dims` gives symbols a value (4096 where it does not). Raises FusedslError: F0105, F0404.
         """
-        target = None if device is None else torch.device(device)
+        target = None if device is None else device_of(device)
         return explain(self.stages, dims or {}, target)
 
     def verify(
@@ -164,7 +169,8 @@ class Program(_Caller):
     ) -> Report:
         """Run on fresh random and hard inputs and hold the results against fp64 and eager torch.
 
-        Raises FusedslError as a call does; failing values are in the report, not raised.
+        Raises FusedslError as a call does, and F0105, F0404 and F0507 for dims, seeds and devices
+        that are none; failing values are in the report, not raised.
         """
         return verify(self, dims or {}, seeds=seeds, device=device)
 
@@ -178,7 +184,7 @@ class Program(_Caller):
             "rewrite": stages.rewritten.graph,
             "plan": stages.plan.graph,
         }
-        if stage not in made:
+        if stage not in tuple(made):
             raise FusedslError(unknown_option("stage", stage, tuple(made)))
         return made[stage]
 
@@ -366,5 +372,5 @@ def unknown_option(kind: str, got: object, allowed: Sequence[object]) -> Diagnos
         f"unknown {kind} '{got}'",
         expected=", ".join(names),
         got=str(got),
-        fix=did_you_mean(str(got), names, f"{kind}s"),
+        fix=did_you_mean(str(got), names, "one of"),
     )

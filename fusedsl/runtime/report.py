@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.ir import Graph, Layout, evaluate, evaluate_eager, random_inputs
+from fusedsl.runtime.device import device_of
 from fusedsl.runtime.explain import nominal_dims
 from fusedsl.runtime.load import interprets
 
@@ -105,15 +107,30 @@ def verify(
     graph = program.stages.source
     default = 37 if interprets() else 509
     env = nominal_dims(graph, dims, default)
-    where = torch.device(device or ("cpu" if interprets() else "cuda"))
-    if where.type == "cuda" and where.index is None:
-        where = torch.device("cuda", torch.cuda.current_device())
+    where = device_of(device or ("cpu" if interprets() else "cuda"))
+    seeds = _seeds(seeds)
     checks: list[Check] = []
     for case in CASES:
         for seed in seeds:
             inputs = hard_inputs(graph, env, case, seed, str(where))
             checks += _run(program, inputs, case, seed)
     return Report(graph.name, env, str(where), tuple(checks))
+
+
+def _seeds(seeds: Any) -> list[int]:
+    """The seeds; without one nothing would be checked. Raises FusedslError (F0507)."""
+    found: list[Any] = list(seeds) if isinstance(seeds, Iterable) else []
+    if found and all(isinstance(seed, int) for seed in found):
+        return found
+    raise FusedslError(
+        Diagnostic(
+            "F0507",
+            f"there are no seeds in '{seeds}'",
+            expected="at least one integer, in a sequence",
+            got=str(seeds),
+            fix="for example seeds=(0, 1)",
+        )
+    )
 
 
 def hard_inputs(

@@ -120,6 +120,14 @@ def test_each_stage_can_be_called_alone():
     assert program.plan == plan
 
 
+def test_a_chain_longer_than_the_stack_is_deep():
+    steps = "".join(f"v{i + 1} = v{i} + 1.0;\n" for i in range(600))
+    program = fusedsl.compile(
+        f"kernel k(x: bf16[M, 8]) -> (y: bf16[M, 8]) {{ v0 = relu(x); {steps} y = v600 * x; }}"
+    )
+    assert len(program.kernels) == 1
+
+
 def test_as_written_keeps_the_roundings():
     moved, written = fusedsl.compile(TEXT), fusedsl.compile(TEXT, numerics="as_written")
     fired = {e.rule for e in moved.stages.rewritten.fired}

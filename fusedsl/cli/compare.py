@@ -81,7 +81,9 @@ def run(
         raise
 
 
-_OUT_OF_MEMORY = re.compile("out of memory|not enough memory|can't allocate|alloc.*memory", re.I)
+_OUT_OF_MEMORY = re.compile(
+    "out of memory|not enough memory|can't allocate|alloc.*memory|size.*overflow", re.I
+)
 
 
 def _too_large(env: Mapping[str, int], reason: str) -> Diagnostic:
@@ -183,7 +185,7 @@ def _warn(graph: Graph, env: Mapping[str, int], device: str, factor: int) -> Non
     work = 0
     for node in graph.nodes:
         for law in node.block.laws_of(Contracts):
-            rows, cols = (d.bind(env) for d in node.type.shape[-2:])
+            rows, cols = node.type.rows.bind(env), node.type.cols.bind(env)
             weight = node.operand(law.weight)
             assert isinstance(weight, str)
             work += 2 * rows * cols * graph.types[weight].shape[law.k_axis].bind(env)

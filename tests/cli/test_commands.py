@@ -125,6 +125,18 @@ def test_run_on_random_inputs(small: str) -> None:
     assert again["error"] == found["error"], "the seed decides the inputs"
 
 
+def test_run_projects_a_vector() -> None:
+    text = "kernel k(v: bf16[24], w: weight bf16[9, 24]) -> (y: bf16[9]) { y = linear(v, w); }"
+    assert "bfloat16 [9]" in invoke("run", "-", stdin=text).stdout
+
+
+def test_run_of_what_no_memory_holds(tmp_path: Path) -> None:
+    file = tmp_path / "k.fdsl"
+    size = f"{2**31 - 1}, {2**31 - 1}"
+    file.write_text(f"kernel k(x: bf16[{size}]) -> (y: bf16[{size}]) {{ y = relu(x); }}")
+    assert "do not fit in memory" in invoke("run", str(file), code=1).stderr
+
+
 def test_run_shrunk() -> None:
     text = invoke("run", LLAMA, "--shrink", "64", "--repeat", "1", "--dims", "M=5").stdout
     assert "bfloat16 [5, 64]" in text and "ok" in text and "3 kernels" in text

@@ -42,15 +42,19 @@ def _pairs(context: Context, node: Node) -> Iterator[tuple[Projection, Projectio
 def _sources(context: Context, name: str) -> list[Projection]:
     """The projections that `name` is made of, through values that nothing else reads."""
     graph = context.graph
-    node = graph.producers.get(name)
-    if node is None:
-        return []
-    found = projection(node)
-    if found is not None:
-        return [found]
-    if not is_elementwise_tile(node) or not graph.is_read_once(name):
-        return []
-    return [p for operand in tile_operands(graph, node) for p in _sources(context, operand)]
+    sources: list[Projection] = []
+    stack = [name]
+    while stack:
+        current = stack.pop()
+        node = graph.producers.get(current)
+        if node is None:
+            continue
+        found = projection(node)
+        if found is not None:
+            sources.append(found)
+        elif is_elementwise_tile(node) and graph.is_read_once(current):
+            stack += reversed(tile_operands(graph, node))
+    return sources
 
 
 def _problem(graph: Graph, gate: Projection, up: Projection) -> Refusal | None:

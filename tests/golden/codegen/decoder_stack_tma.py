@@ -267,7 +267,7 @@ def k2_linear(
             s_stored = s.to(tl.bfloat16).to(tl.float32)
             s_live = tl.where(col_live[None, :], s_stored, 0.0)
             partial_mean_square_1_state0 = mean_square_chunk(s_live, col_live[None, :], min(WIDTH, N - col))
-            tl.store(partial_mean_square_1_ptr + piece.to(tl.int64) * M + rows64, partial_mean_square_1_state0, mask=row_live & (col < N))
+            tl.store(partial_mean_square_1_ptr + piece.to(tl.int64) * M + rows64, partial_mean_square_1_state0, mask=row_live & (col + 0 * rows < N))
 
 
 @triton.jit(do_not_specialize=["M"])

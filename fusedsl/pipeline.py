@@ -7,7 +7,6 @@ Each stage is a function that can be called alone; `Program.graph(stage)` shows 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,8 @@ def header_of(source: Graph, rewritten: RewriteResult, options: Options) -> list
     """The comment at the top of the emitted file: the program, what fired, how to get it again."""
     text = str(source).rstrip().splitlines()
     fired = [f"{e.rule} at {e.where}: {e.reason}" for e in rewritten.trace if e.fired]
-    flags = json.dumps(options.to_json())
+    flags = options.to_json()
+    again = ", ".join(f"{name}={value!r}" for name, value in flags.items())
     return [
         f"{source.name}: emitted by fusedsl. Do not edit: compile the program instead.",
         "",
@@ -109,6 +109,5 @@ def header_of(source: Graph, rewritten: RewriteResult, options: Options) -> list
         "Rules that fired:",
         *(f"  {line}" for line in fired or ["none"]),
         "",
-        f"Options: {flags}",
-        f"Again: fusedsl show {source.name}.fdsl --stage code --numerics {options.numerics}",
+        f"Again: fusedsl.compile({f'{source.name}.fdsl'!r}, {again}).source",
     ]

@@ -138,7 +138,11 @@ class Program(_Caller):
             if not hasattr(weights, "state_dict"):
                 raise FusedslError(unknown_option("kind of weights", type(weights).__name__, KINDS))
             weights = weights.state_dict()
-        both = {**{str(name): w for name, w in (weights or {}).items()}, **named}
+        listed = {str(name): w for name, w in (weights or {}).items()}
+        doubled = [_given_twice(name) for name in listed if name in named]
+        if doubled:
+            raise FusedslError(doubled)
+        both = {**listed, **named}
         given = arrange(self._weights, (), both)
         with torch.no_grad():
             dims = check_tensors(self._weights, given, Dims())
@@ -362,6 +366,16 @@ class BoundProgram(_Caller):
 
 def _single(outputs: tuple[Tensor, ...]) -> Output:
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _given_twice(name: str) -> Diagnostic:
+    return Diagnostic(
+        "F0501",
+        f"weight '{name}' is given twice",
+        expected="each weight once",
+        got=f"'{name}' among the weights and by keyword",
+        fix=f"leave out {name}=",
+    )
 
 
 def unknown_option(kind: str, got: object, allowed: Sequence[object]) -> Diagnostic:

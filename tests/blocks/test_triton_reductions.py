@@ -123,3 +123,8 @@ def test_numerics_10_merged_statistics_of_huge_values(name: str) -> None:
     for result, value in zip(joined, expected, strict=True):
         # pieces' means are rounded to 64, a part in 15,000 of the spread
         torch.testing.assert_close(result.double(), value, rtol=1e-4, atol=0)
+
+
+def test_the_largest_of_nothing() -> None:
+    found = library()["row_max"].reference(torch.empty(3, 0))
+    assert found.shape == (3, 1) and bool((found == -torch.inf).all())

@@ -112,7 +112,7 @@ def test_header_is_comments(name: str, loop: str) -> None:
     header = lines[: lines.index("import triton")]
     assert all(line == "#" or line.startswith("# ") for line in header)
     text = "\n".join(line[2:] for line in header)
-    assert f"kernel {name}(" in text and "Rules that fired:" in text and "fusedsl show" in text
+    assert f"kernel {name}(" in text and "Rules that fired:" in text and "fusedsl.compile(" in text
 
 
 def test_no_header() -> None:

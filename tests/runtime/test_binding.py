@@ -309,3 +309,11 @@ def count_folds(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(binding, "fold", counted)
     return folds
+
+
+def test_a_weight_given_twice_is_refused():
+    program = fusedsl.compile(NORM_LINEAR)
+    gain, w = torch.ones(64).bfloat16(), torch.ones(32, 64).bfloat16()
+    with pytest.raises(FusedslError) as caught:
+        program.bind({"gain": gain, "w": w}, w=w)
+    assert caught.value.codes == ("F0501",)

@@ -49,6 +49,8 @@ def max_finish(largest, WIDTH: tl.constexpr):
 
 
 def _reference(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[-1] == 0:  # torch refuses; the largest of nothing is the identity
+        return x.new_full((*x.shape[:-1], 1), float("-inf"))
     return x.amax(dim=-1, keepdim=True)
 
 
@@ -58,7 +60,7 @@ REDUCTION = Reduction(
     merge=max_merge,
     merge_all=max_merge_all,
     finish=max_finish,
-    chunk_reference=lambda x: (x.amax(dim=-1, keepdim=True),),
+    chunk_reference=lambda x: (_reference(x),),
     merge_reference=lambda maxima, counts, width: maxima.amax(dim=-1, keepdim=True),
 )
 

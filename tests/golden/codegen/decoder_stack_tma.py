@@ -32,8 +32,7 @@
 #   fold_gain at linear_6: 'gain_2' is folded into a copy of 'w_gate_up_2', 'fold_scale_2'
 #   statistics_in_producer at row_mean_square_2: the kernel of 'linear_2' leaves partial_mean_square of 's' for each tile
 #
-# Options: {"numerics": "moved", "fp32_shift": false, "tf32": false, "fast_math": true}
-# Again: fusedsl show decoder_stack.fdsl --stage code --numerics moved
+# Again: fusedsl.compile('decoder_stack.fdsl', numerics='moved', fp32_shift=False, tf32=False, fast_math=True).source
 import triton
 import triton.language as tl
 

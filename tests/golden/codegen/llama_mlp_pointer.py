@@ -19,8 +19,7 @@
 #   gated_pair at half_2: 'half_2' takes its half under 'linear_1' (mul)
 #   fold_gain at linear_3: 'gain' is folded into a copy of 'w_gate_up', 'fold_scale_1'
 #
-# Options: {"numerics": "moved", "fp32_shift": false, "tf32": false, "fast_math": true}
-# Again: fusedsl show llama_mlp.fdsl --stage code --numerics moved
+# Again: fusedsl.compile('llama_mlp.fdsl', numerics='moved', fp32_shift=False, tf32=False, fast_math=True).source
 import triton
 import triton.language as tl
 

@@ -18,8 +18,7 @@
 #   homogeneous_activation at a: 'mul_1' scales squared_relu of 'linear_2', which carry no scale any more
 #   commute_row_scale at y: 'mul_1' scales the accumulator of 'w_down', which reads 'squared_relu_1'
 #
-# Options: {"numerics": "moved", "fp32_shift": false, "tf32": false, "fast_math": true}
-# Again: fusedsl show nemotron_mlp.fdsl --stage code --numerics moved
+# Again: fusedsl.compile('nemotron_mlp.fdsl', numerics='moved', fp32_shift=False, tf32=False, fast_math=True).source
 import triton
 import triton.language as tl
 

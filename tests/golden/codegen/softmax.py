@@ -9,8 +9,7 @@
 # Rules that fired:
 #   none
 #
-# Options: {"numerics": "moved", "fp32_shift": false, "tf32": false, "fast_math": true}
-# Again: fusedsl show soft.fdsl --stage code --numerics moved
+# Again: fusedsl.compile('soft.fdsl', numerics='moved', fp32_shift=False, tf32=False, fast_math=True).source
 import triton
 import triton.language as tl
 

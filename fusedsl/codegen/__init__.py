@@ -13,6 +13,24 @@
 
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.kernels import is_resident
-from fusedsl.codegen.source import Arg, KernelSource, ProgramSource, tile_group
+from fusedsl.codegen.source import (
+    COMPILE_TIME_ROLES,
+    Arg,
+    KernelSource,
+    ProgramSource,
+    column_tiles,
+    compile_time_value,
+    tile_group,
+)
 
-__all__ = ["Arg", "KernelSource", "ProgramSource", "emit", "is_resident", "tile_group"]
+__all__ = [
+    "COMPILE_TIME_ROLES",
+    "Arg",
+    "KernelSource",
+    "ProgramSource",
+    "column_tiles",
+    "compile_time_value",
+    "emit",
+    "is_resident",
+    "tile_group",
+]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fusedsl.codegen.body import Body, Var, _constant
 from fusedsl.codegen.helpers import function_name
-from fusedsl.codegen.source import Arg
+from fusedsl.codegen.source import COMPILE_TIME_ROLES, Arg
 from fusedsl.codegen.templates import fragment, main_loop, render
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
@@ -58,8 +58,7 @@ def _finish(
     text = str(slots)
     if "FAST=FAST" in text:
         args.append(Arg("FAST", "config"))
-    compile_time = {"dim", "tiles", "tiles_group", "tile_width", "config"}
-    params = [f"{a.name}: tl.constexpr" if a.role in compile_time else a.name for a in args]
+    params = [f"{a.name}: tl.constexpr" if a.role in COMPILE_TIME_ROLES else a.name for a in args]
     doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
     params = _wrapped(params, len(f"def {kernel.name}():"))
     rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **slots)

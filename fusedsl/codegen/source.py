@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusedsl.fuse import KernelPlan
+from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.ir import Dim
 from fusedsl.schedule import TileConfig
+
+#: Roles whose values are compile-time constants of the kernel.
+COMPILE_TIME_ROLES = frozenset({"dim", "tiles", "tiles_group", "tile_width", "config"})
 
 #: Per-tile states held in registers at a time; more would spill where rows are long.
 TILE_GROUP = 32
@@ -70,3 +75,25 @@ class ProgramSource:
     text: str
     main_loop: str
     kernels: tuple[KernelSource, ...]
+
+
+def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
+    """Per-tile statistics that a projection kernel leaves for each row."""
+    return -(-kernel.cols.bind(env) // config.piece_width(kernel.paired))
+
+
+def compile_time_value(
+    arg: Arg, kernel: str, plan: Plan, configs: Mapping[str, TileConfig], env: Mapping[str, int]
+) -> int | bool | str:
+    """The value of an argument of `kernel` whose role is one of `COMPILE_TIME_ROLES`."""
+    if arg.role == "dim":
+        return Dim.parse(arg.value).bind(env)
+    if arg.role == "config":
+        return configs[kernel].constants()[arg.name]
+    writer = plan.writer(arg.value)
+    assert writer is not None, f"no kernel writes '{arg.value}'"
+    config = configs[writer.name]
+    if arg.role == "tile_width":
+        return config.piece_width(writer.paired)
+    tiles = column_tiles(writer, config, env)
+    return tiles if arg.role == "tiles" else tile_group(tiles)

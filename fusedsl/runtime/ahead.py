@@ -18,9 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fusedsl.codegen import Arg, KernelSource, ProgramSource, tile_group
-from fusedsl.fuse import KernelPlan, Plan
-from fusedsl.ir import Dim
+from fusedsl.codegen import Arg, KernelSource, ProgramSource, column_tiles, compile_time_value
+from fusedsl.fuse import Plan
 from fusedsl.schedule import Target, TileConfig, choose
 
 #: What Triton specialises pointers and strides on.
@@ -75,7 +74,7 @@ def schedule(plan: Plan, target: Target, env: Mapping[str, int], tma: ProgramSou
         configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name])
         for symbol, writer, _ in plan.tile_symbols():
             if writer is kernel:
-                full[symbol] = _tiles(kernel, configs[kernel.name], full)
+                full[symbol] = column_tiles(kernel, configs[kernel.name], full)
     return Schedule(target, loops, configs, full)
 
 
@@ -89,10 +88,6 @@ def _describable(plan: Plan, arg: Arg, env: Mapping[str, int]) -> bool:
         "stacked_cols": (columns, columns // 2),
     }[arg.view]
     return all(step * kind.dtype.bytes % _ALIGNMENT == 0 for step in steps)
-
-
-def _tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
-    return -(-kernel.cols.bind(env) // config.piece_width(kernel.paired))
 
 
 def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
@@ -116,7 +111,7 @@ def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
                 aligned.append(index)
         else:
             signature[arg.name] = "constexpr"
-            constants[arg.name] = _constant(arg, config, plan, how)
+            constants[arg.name] = _constant(arg, kernel.name, plan, how)
     return Job(
         function=kernel.name,
         source=str(file),
@@ -135,20 +130,11 @@ def _element(plan: Plan, arg: Arg) -> str:
     return plan.type_of(arg.value).dtype.value
 
 
-def _constant(arg: Arg, config: TileConfig, plan: Plan, how: Schedule) -> Any:
+def _constant(arg: Arg, kernel: str, plan: Plan, how: Schedule) -> Any:
     """The value of a compile-time argument."""
     if arg.role == "stride":
         return 1
-    if arg.role == "dim":
-        return Dim.parse(arg.value).bind(how.env)
-    if arg.role == "config":
-        return config.constants()[arg.name]
-    writer = plan.writer(arg.value)
-    assert writer is not None, f"no kernel writes '{arg.value}'"
-    if arg.role == "tile_width":
-        return how.configs[writer.name].piece_width(writer.paired)
-    tiles = _tiles(writer, how.configs[writer.name], how.env)
-    return tiles if arg.role == "tiles" else tile_group(tiles)
+    return compile_time_value(arg, kernel, plan, how.configs, how.env)
 
 
 # processes -------------------------------------------------------------------------------------

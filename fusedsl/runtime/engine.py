@@ -11,16 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusedsl.codegen import Arg, KernelSource, ProgramSource, emit, tile_group
+from fusedsl.codegen import (
+    COMPILE_TIME_ROLES,
+    Arg,
+    KernelSource,
+    ProgramSource,
+    column_tiles,
+    compile_time_value,
+    emit,
+)
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan, Plan
-from fusedsl.ir import Dim, Graph, Kind, evaluate
+from fusedsl.ir import Graph, Kind, evaluate
 from fusedsl.runtime import cache
 from fusedsl.runtime.binding import Binding, gone, needs_copy
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import (
     ALIGNMENT,
-    CONSTANT_ROLES,
     Grid,
     KernelLauncher,
     describe,
@@ -245,7 +252,7 @@ class _Preparation:
         self.configs[kernel.name] = config
         for symbol, writer, _ in self.plan.tile_symbols():
             if writer is kernel:
-                self.env[symbol] = self._tiles(kernel)
+                self.env[symbol] = column_tiles(kernel, config, self.env)
 
     def _main_loop(self, kernel: KernelPlan) -> str:
         wanted = self.engine.main_loop
@@ -269,10 +276,6 @@ class _Preparation:
         # rows that overlap (an expanded tensor) have no descriptor
         apart = value.row_stride >= value.shape[-1] or value.shape[0] == 1
         return value.aligned and aligned and apart and all(size > 0 for size in shape)
-
-    def _tiles(self, kernel: KernelPlan) -> int:
-        width = self.configs[kernel.name].piece_width(kernel.paired)
-        return -(-kernel.cols.bind(self.env) // width)
 
     def _grid(self, kernel: KernelPlan) -> Grid:
         config = self.configs[kernel.name]
@@ -300,7 +303,7 @@ class _Preparation:
                 descriptors.append(self._descriptor(launcher.source, arg, position))
             else:
                 entry = self._number(kernel, arg)
-                constant = arg.role in CONSTANT_ROLES
+                constant = arg.role in COMPILE_TIME_ROLES
                 key.append(entry if constant else int_class(entry) if arg.role == "stride" else 0)
             template.append(entry)
         example = self._example(template, pointers, descriptors, tensors)
@@ -342,16 +345,7 @@ class _Preparation:
             return kernel.rows.bind(self.env)
         if arg.role == "stride":
             return self.values[arg.value].row_stride
-        if arg.role == "dim":
-            return Dim.parse(arg.value).bind(self.env)
-        if arg.role == "config":
-            return self.configs[kernel.name].constants()[arg.name]
-        writer = self.plan.writer(arg.value)
-        assert writer is not None, f"no kernel writes {arg.value}"
-        if arg.role == "tile_width":
-            return self.configs[writer.name].piece_width(writer.paired)
-        tiles = self._tiles(writer)
-        return tiles if arg.role == "tiles" else tile_group(tiles)
+        return compile_time_value(arg, kernel.name, self.plan, self.configs, self.env)
 
 
 def _value_of(slot: int, tensor: Tensor) -> Value:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fusedsl.codegen import column_tiles
 from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import MAX_DIM, Graph, HalvesOf, Node
@@ -218,7 +219,7 @@ def with_tiles(plan: Plan, env: Mapping[str, int], target: Target) -> dict[str, 
     full = dict(env)
     for symbol, kernel, _ in plan.tile_symbols():
         config = choose(plan, kernel, full, target, target.main_loop)
-        full[symbol] = -(-kernel.cols.bind(full) // config.piece_width(kernel.paired))
+        full[symbol] = column_tiles(kernel, config, full)
     return full
 
 

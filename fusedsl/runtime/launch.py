@@ -28,8 +28,6 @@ from fusedsl.schedule import TileConfig
 
 Grid = tuple[int, int, int]
 
-#: Roles whose values are compile-time constants of the kernel.
-CONSTANT_ROLES = frozenset({"dim", "tiles", "tiles_group", "tile_width", "config"})
 #: The interpreter keeps the program being run in global state.
 _ONE_AT_A_TIME = threading.Lock()
 

@@ -4,6 +4,7 @@
 |---|---|
 | `emit` | a program's file |
 | `kernels` | fills one skeleton from one kernel plan |
+| `rows` | the slots of row kernels |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `helpers` | copies the blocks' Triton functions |
 | `templates` | the jinja2 environment |
@@ -12,7 +13,7 @@
 """
 
 from fusedsl.codegen.emit import emit
-from fusedsl.codegen.kernels import is_resident
+from fusedsl.codegen.rows import is_resident
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     Arg,
@@ -21,6 +22,8 @@ from fusedsl.codegen.source import (
     column_tiles,
     compile_time_value,
     tile_group,
+    words,
+    words_of,
 )
 
 __all__ = [
@@ -33,4 +36,6 @@ __all__ = [
     "emit",
     "is_resident",
     "tile_group",
+    "words",
+    "words_of",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusedsl.blocks.row_reduction.sharing import SHARING
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
 from fusedsl.codegen.kernels import emit_kernel
 from fusedsl.codegen.source import KernelSource, ProgramSource
@@ -27,6 +28,7 @@ def emit(
         texts.append(out.text.rstrip())
         kernels.append(KernelSource(kernel.name, kernel, out.args))
     functions = [f for k in plan.kernels for n in k.nodes for f in functions_of(n)]
+    functions += SHARING
     helpers = [source_of(f) for f in called_functions("\n".join(texts), functions)]
     text = render("program.py.jinja", header=list(header), helpers=helpers, kernels=texts)
     return ProgramSource(text.rstrip() + "\n", main_loop, tuple(kernels))

@@ -26,7 +26,8 @@ class Arg:
     """One argument of an emitted kernel, in order.
 
     `role` is
-        "pointer": data pointer of the stored value `value`;
+        "pointer": data pointer of the stored value `value`, or of a kernel's workspace: `words_of`
+            its name, 64-bit integers that are zero when it starts;
         "stride": its row stride in elements;
         "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
             BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes
@@ -75,6 +76,20 @@ class ProgramSource:
     text: str
     main_loop: str
     kernels: tuple[KernelSource, ...]
+
+
+def words_of(kernel: str) -> str:
+    """The name of a kernel's workspace for states that its programs tell each other."""
+    return f"{kernel}.words"
+
+
+def words(kernel: KernelPlan, config: TileConfig) -> int:
+    """Size of that workspace, 0 where no row is shared: a counter, and for each group of programs
+    two slots for every state of every part of a row."""
+    if config.parts == 1:
+        return 0
+    states = sum(len(n.block.reduction.identity) for n in kernel.steps if n.block.reduction)
+    return 16 + config.programs * 2 * states * config.block_m
 
 
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:

@@ -19,6 +19,8 @@ from fusedsl.codegen import (
     column_tiles,
     compile_time_value,
     emit,
+    words,
+    words_of,
 )
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan, Plan
@@ -229,6 +231,14 @@ class _Preparation:
             self.buffers.append(Buffer(name, shape, type.dtype.torch))
             stride = _row_stride(shape, shape[-1])
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+        if kernel.kind is Kind.ROW_REDUCTION:
+            size = words(kernel, self.configs[kernel.name])
+            self._place_workspace(words_of(kernel.name), max(1, size), torch.int64, size > 0)
+
+    def _place_workspace(self, name: str, size: int, dtype: torch.dtype, zero: bool) -> None:
+        slot = len(self.given) + len(self.static) + len(self.buffers)
+        self.buffers.append(Buffer(name, (size,), dtype, zero))
+        self.values[name] = Value(slot, (size,), size, dtype.itemsize, True)
 
     def _example_tensors(self) -> list[Tensor]:
         """Tensors to compile with: the ones given, and buffers of one element.
@@ -281,7 +291,8 @@ class _Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            return (rows, 1, 1)
+            groups = config.programs // config.parts
+            return (rows if config.parts == 1 else min(groups, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
         tiles = rows * -(-kernel.cols.bind(self.env) // width)
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)

@@ -26,11 +26,12 @@ _APART = 512
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor to allocate on every call."""
+    """A tensor to allocate on every call, filled with zeros where a kernel starts from them."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,8 @@ class Recipe:
         if not self.proven:
             lasting = any(copy for _, copy in self.outputs)
             ready = all(x.kernel.raw is not None and x.kernel.proven for x in self.launches)
-            self.proven = ready and not lasting and not self.copies
+            zeros = any(buffer.zero for buffer in self.buffers)
+            self.proven = ready and not lasting and not self.copies and not zeros
         return self.proven
 
     def _run_fast(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -214,7 +216,10 @@ class Recipe:
             tensors.append(torch.empty(buffer.shape, dtype=buffer.dtype, device=device))
         if poison:
             for tensor in tensors[len(tensors) - len(self.buffers) :]:
-                tensor.fill_(float("nan"))
+                tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
+        for slot, buffer in enumerate(self.buffers, len(tensors) - len(self.buffers)):
+            if buffer.zero:
+                tensors[slot].zero_()
         if device.type == "cuda" and not here:
             with torch.cuda.device(device):
                 self._launch(tensors)

@@ -5,19 +5,18 @@
 | `config` | the record of every compile-time number |
 | `target` | machines: architecture, shared memory, main loop |
 | `default` | the configuration without tuning |
+| `rows` | the same for row kernels |
 """
 
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import (
-    LOOPED_COLUMNS,
     MAX_THREADS,
-    RESIDENT_COLUMNS,
     ROW_CLASSES,
     choose,
     power_of_two,
     row_class,
-    row_segments,
 )
+from fusedsl.schedule.rows import LOOPED_COLUMNS, RESIDENT_COLUMNS, row_segments
 from fusedsl.schedule.target import Target
 
 __all__ = [

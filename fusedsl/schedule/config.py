@@ -12,6 +12,9 @@ class TileConfig:
     `sides` is the number of column pieces the epilogue handles one after the other (1 for a paired
     GEMM, whose two halves meet element by element). `programs` is the persistent grid's size, 0
     for one program per tile. `fast` allows the hardware's approximate special functions.
+
+    `parts` programs share a row, each group of them one row after another; `programs` is then a
+    multiple of `parts`.
     """
 
     block_m: int
@@ -24,6 +27,7 @@ class TileConfig:
     programs: int = 0
     fast: bool = False
     precision: str = "ieee"
+    parts: int = 1
 
     def piece_width(self, paired: bool) -> int:
         """Output columns the epilogue handles at a time: the width of a per-tile statistic."""
@@ -39,4 +43,7 @@ class TileConfig:
             "SIDES": self.sides,
             "FAST": self.fast,
             "PRECISION": self.precision,
+            "PARTS": self.parts,
+            "PADDED_PARTS": 1 << (self.parts - 1).bit_length(),
+            "WAIT": True,
         }

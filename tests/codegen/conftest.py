@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import fusedsl.codegen.kernels
-import fusedsl.schedule.default
+import fusedsl.codegen.rows
+import fusedsl.schedule.rows
 
 
 @pytest.fixture(autouse=True)
@@ -17,5 +17,5 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def looped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row reduction passes over its rows in pieces of at most 4096 columns."""
-    for module in (fusedsl.codegen.kernels, fusedsl.schedule.default):
+    for module in (fusedsl.codegen.rows, fusedsl.schedule.rows):
         monkeypatch.setattr(module, "RESIDENT_COLUMNS", 0)

@@ -13,7 +13,6 @@
 """
 
 from fusedsl.codegen.emit import emit
-from fusedsl.codegen.rows import is_resident
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     Arg,
@@ -34,7 +33,6 @@ __all__ = [
     "column_tiles",
     "compile_time_value",
     "emit",
-    "is_resident",
     "tile_group",
     "words",
     "words_of",

@@ -52,7 +52,8 @@ def joined(layouts: list[Layout]) -> Layout:
 class Body:
     """State of one kernel's emission.
 
-    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads.
+    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads, where a
+    row comes by again; row vectors stay then.
     """
 
     plan: Plan
@@ -144,7 +145,7 @@ class Body:
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
         if layout is Layout.ROW:
-            return fragment("load_row", name, pointer, offset)
+            return fragment("load_row", name, pointer, offset, self.keep)
         if layout is Layout.COLUMN:
             return fragment("load_column", name, f"{pointer}{offset}", self.stride(value))
         return fragment("load_scalar", name, f"{pointer}{offset}")

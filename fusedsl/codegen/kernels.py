@@ -11,6 +11,7 @@ from fusedsl.codegen.source import COMPILE_TIME_ROLES, Arg
 from fusedsl.codegen.templates import fragment, main_loop, render
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
+from fusedsl.schedule import is_resident, is_shared
 
 #: Where a long list of parameters is broken.
 COLUMNS = 100
@@ -37,11 +38,15 @@ def emit_kernel(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: bo
     body = Body(plan, kernel, False, keep_roundings, "BLOCK_N")
     if kernel.kind is Kind.POINTWISE:
         return _pointwise(kernel, body)
-    if rows.is_resident(kernel):
+    if is_resident(kernel):
         lines = rows.resident(kernel, body)
         return _finish(kernel, body, "row_reduction/resident.py.jinja", _CONFIG, body=lines)
+    if is_shared(kernel):
+        config = (*_CONFIG, *rows.SHARED_CONFIG)
+        slots = rows.shared(kernel, body)
+        return _finish(kernel, body, "row_reduction/shared.py.jinja", config, **slots)
     slots = rows.looped(kernel, body)
-    return _finish(kernel, body, "row_reduction/looped.py.jinja", rows.LOOPED_CONFIG, **slots)
+    return _finish(kernel, body, "row_reduction/looped.py.jinja", _CONFIG, **slots)
 
 
 def _finish(

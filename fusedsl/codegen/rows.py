@@ -8,6 +8,7 @@ barrier.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from fusedsl.codegen.body import Body, Var, constant
 from fusedsl.codegen.helpers import function_name
@@ -15,15 +16,10 @@ from fusedsl.codegen.source import Arg, words_of
 from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.ir import Layout, Node, Reduction
-from fusedsl.schedule import RESIDENT_COLUMNS, row_segments
+from fusedsl.schedule import row_segments
 
-#: Configuration of a kernel that passes over its rows.
-LOOPED_CONFIG = ("BLOCK_M", "BLOCK_N", "PARTS", "PADDED_PARTS", "WAIT")
-
-
-def is_resident(kernel: KernelPlan) -> bool:
-    """Whether a row fits in registers as a whole."""
-    return kernel.cols.symbol is None and kernel.cols.factor <= RESIDENT_COLUMNS
+#: What the kernels of shared rows are configured by, besides the tile.
+SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 
 
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
@@ -169,7 +165,6 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     """One pass over the row per level of dependent statistics, and one that stores tiles."""
     passes: list[dict[str, list[str]]] = []
     opening: list[str] = []
-    body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
     remaining = emit_columns(body, list(kernel.steps), opening)
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
@@ -184,7 +179,18 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
         body.emit(node, inside)
     passes.append(_pass(inside=inside))
     passes[0]["before"] = opening + passes[0]["before"]
-    return {"passes": passes, "states": max(len(p["states"]) for p in passes)}
+    return {"passes": passes, "opening": opening}
+
+
+def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
+    """The passes of `looped`, with a slot for every state that the parts of a row tell."""
+    body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
+    slots = looped(kernel, body)
+    count = 0
+    for made in cast(list[dict[str, Any]], slots["passes"]):
+        made["slots"] = [(state, count + i) for i, state in enumerate(made["states"])]
+        count += len(made["states"])
+    return {**slots, "states": count}
 
 
 def _pass(**lines: list[str]) -> dict[str, list[str]]:

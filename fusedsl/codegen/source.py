@@ -84,12 +84,10 @@ def words_of(kernel: str) -> str:
 
 
 def words(kernel: KernelPlan, config: TileConfig) -> int:
-    """Size of that workspace, 0 where no row is shared: a counter, and for each group of programs
-    two slots for every state of every part of a row."""
-    if config.parts == 1:
-        return 0
+    """Size of that workspace: a counter, and for each group of programs the slots of four turns, for
+    every state of every part of their rows."""
     states = sum(len(n.block.reduction.identity) for n in kernel.steps if n.block.reduction)
-    return 16 + config.programs * 2 * states * config.block_m
+    return 16 + config.programs * 4 * states * config.block_m
 
 
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:

@@ -37,7 +37,7 @@ from fusedsl.runtime.launch import (
 )
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.recipe import Buffer, Descriptor, EmptyRecipe, Launch, Recipe
-from fusedsl.schedule import TileConfig, choose
+from fusedsl.schedule import TileConfig, choose, is_shared
 
 #: Prepared calls kept per binding; the oldest goes first.
 _RECIPES = 256
@@ -231,9 +231,9 @@ class _Preparation:
             self.buffers.append(Buffer(name, shape, type.dtype.torch))
             stride = _row_stride(shape, shape[-1])
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
-        if kernel.kind is Kind.ROW_REDUCTION:
+        if kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel):
             size = words(kernel, self.configs[kernel.name])
-            self._place_workspace(words_of(kernel.name), max(1, size), torch.int64, size > 0)
+            self._place_workspace(words_of(kernel.name), size, torch.int64, zero=True)
 
     def _place_workspace(self, name: str, size: int, dtype: torch.dtype, zero: bool) -> None:
         slot = len(self.given) + len(self.static) + len(self.buffers)
@@ -291,8 +291,9 @@ class _Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            groups = config.programs // config.parts
-            return (rows if config.parts == 1 else min(groups, rows) * config.parts, 1, 1)
+            if not is_shared(kernel):
+                return (rows, 1, 1)
+            return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
         tiles = rows * -(-kernel.cols.bind(self.env) // width)
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)

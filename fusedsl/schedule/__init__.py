@@ -16,10 +16,18 @@ from fusedsl.schedule.default import (
     power_of_two,
     row_class,
 )
-from fusedsl.schedule.rows import LOOPED_COLUMNS, RESIDENT_COLUMNS, row_segments
+from fusedsl.schedule.rows import (
+    CHAINED_COLUMNS,
+    LOOPED_COLUMNS,
+    RESIDENT_COLUMNS,
+    is_resident,
+    is_shared,
+    row_segments,
+)
 from fusedsl.schedule.target import Target
 
 __all__ = [
+    "CHAINED_COLUMNS",
     "LOOPED_COLUMNS",
     "MAX_THREADS",
     "RESIDENT_COLUMNS",
@@ -27,6 +35,8 @@ __all__ = [
     "Target",
     "TileConfig",
     "choose",
+    "is_resident",
+    "is_shared",
     "power_of_two",
     "row_class",
     "row_segments",

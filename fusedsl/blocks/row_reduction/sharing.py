@@ -5,8 +5,9 @@ as soon as others end: whoever waits, waits for programs that run. The states of
 words that carry their own sign of being there: the value in the upper half, the step it belongs to
 in the lower. No order between words is needed then, and no cache is emptied, as acquiring would.
 
-A slot is written again two steps later. By then every program of the row has published the step
-between, which it does after it has read this one.
+A program publishes its part of the next row before it waits for the others' parts of this one, so
+that it hardly ever waits. A slot is written again four rows later: by then every program of the
+group has read it, for it has published a part of the row before last, which it does not do before.
 """
 
 # releases of triton type their functions differently
@@ -25,32 +26,35 @@ def take_number(words):
 
 
 @triton.jit
-def publish(slot, value, step):
+def publish(slot, value, turn):
     """Put a part's state, fp32 [rows], into a slot of as many words."""
     bits = value.to(tl.int32, bitcast=True).to(tl.int64)
     at = slot + tl.arange(0, value.shape[0])
-    tl.atomic_xchg(at, (bits << 32) | step, sem="relaxed")
+    tl.atomic_xchg(at, (bits << 32) | turn, sem="relaxed")
 
 
 @triton.jit
-def collect(
-    slots, step, PARTS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, WAIT: tl.constexpr
-):
-    """The states of all parts, fp32 [ROWS, PADDED], once they are there; PADDED is a power of two.
+def words_at(slots, PARTS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr):
+    """Where the words of all parts lie, [ROWS, PADDED]; PADDED is a power of two, and the words
+    past the last part are the last one's."""
+    parts = tl.minimum(tl.arange(0, PADDED), PARTS - 1)
+    return slots + parts[None, :] * ROWS + tl.arange(0, ROWS)[:, None]
+
+
+@triton.jit
+def collect(at, words, turn, PARTS: tl.constexpr, WAIT: tl.constexpr):
+    """The states of all parts, fp32, once they are there, and zeros past the last part; `words` is
+    what was there before.
 
     Without WAIT, what is there: where programs run one after another, a launch is repeated until
-    the states of every step are.
+    the states of every turn are.
     """
-    parts = tl.arange(0, PADDED)[None, :]
-    at = slots + parts * ROWS + tl.arange(0, ROWS)[:, None]
-    live = (parts < PARTS) & (tl.arange(0, ROWS) >= 0)[:, None]
-    absent = tl.zeros([ROWS, PADDED], tl.int64) + step
-    words = tl.load(at, mask=live, other=absent, volatile=True)
     if WAIT:
-        while tl.max(tl.max((words.to(tl.int32) != step).to(tl.int32), axis=1), axis=0) != 0:
-            words = tl.load(at, mask=live, other=absent, volatile=True)
-    return (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        while tl.max(tl.max((words.to(tl.int32) != turn).to(tl.int32), axis=1), axis=0) != 0:
+            words = tl.load(at, volatile=True)
+    states = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    return tl.where((tl.arange(0, words.shape[1]) < PARTS)[None, :], states, 0.0)
 
 
 #: What the row skeleton calls.
-SHARING = (take_number, publish, collect)
+SHARING = (take_number, publish, words_at, collect)

@@ -243,7 +243,7 @@ class _Preparation:
     # how each kernel is tiled ----------------------------------------------------------------
     def _schedule(self, kernel: KernelPlan) -> None:
         loop = self._main_loop(kernel)
-        config = choose(self.plan, kernel, self.env, self.target, loop)
+        config = choose(self.plan, kernel, self.env, self.target, loop).on(self.target)
         if self.engine.options["tf32"] and config.precision == "exact":
             config = replace(config, precision="tf32")
         if not self.engine.options.get("fast_math", True):

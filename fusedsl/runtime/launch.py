@@ -127,7 +127,7 @@ class KernelLauncher:
     @property
     def options(self) -> dict[str, Any]:
         """Triton's own launch options."""
-        return {"num_warps": self.config.warps, "num_stages": self.config.stages}
+        return self.config.options
 
     def kernel(self, specialisation: Any, device: torch.device, args: Sequence[Any]) -> Kernel:
         """The kernel for this specialisation, compiled with `args` (tensors) if it is new.

@@ -22,11 +22,12 @@ PRELUDE = """
     import triton
     from triton.backends.compiler import GPUTarget
 
-    launches, loads = [], []
+    launches, loads, pdl = [], [], []
 
     class Launcher:
         def __init__(self, src, metadata):
             self.signature = dict(src.signature)
+            pdl.append(metadata.launch_pdl)
         {call}
             launches.append((gridX, gridY, gridZ, stream, function, args))
 
@@ -173,6 +174,23 @@ def test_a_launcher_with_other_arguments_is_called_through_triton(tmp_path):
     direct, launched = seen
     assert not any(direct)
     assert launched == len(direct)
+
+
+def test_dependent_launches_reach_the_launcher(tmp_path):
+    with_, without = run(
+        """
+        from dataclasses import replace
+        bound(x)
+        without = pdl.copy()
+        plain = engine.choose
+        engine.choose = lambda *args: replace(plain(*args), pdl=True)
+        bound(torch.zeros(5000, 64).bfloat16())
+        print(json.dumps([pdl[len(without):], without]))
+        """,
+        tmp_path,
+    )
+    assert with_ and all(with_)
+    assert without and not any(without)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from fusedsl.runtime.launch import (
     KernelLauncher,
     Wanted,
     describe,
+    digest_triton,
     int_class,
     kernels_for,
 )
@@ -115,6 +116,8 @@ class Engine:
             check_device(device)
             if self._is_empty(env):
                 return self._empty(binding, names, env, device)
+            if device.type == "cuda" and not interprets():
+                digest_triton()
             with on_device(device):
                 return _Preparation(self, binding, names, given, env, device).recipe()
 

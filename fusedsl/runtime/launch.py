@@ -8,6 +8,9 @@ there, so the caller must only use a `Kernel` for arguments of the same `special
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import inspect
 import threading
 from collections.abc import Callable, Sequence
@@ -120,6 +123,21 @@ class KernelLauncher:
         return kernel
 
 
+@functools.cache
+def digest_triton() -> threading.Thread:
+    """Start what Triton does once per process before it looks a kernel up: a digest of its own
+    files, 0.2 s and more, most of it outside the interpreter lock. Threads that need it at once
+    would each take it."""
+
+    def digest() -> None:
+        with contextlib.suppress(ImportError, AttributeError):
+            importlib.import_module("triton.runtime.cache").triton_key()
+
+    thread = threading.Thread(target=digest, name="fusedsl-digest", daemon=True)
+    thread.start()
+    return thread
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A kernel for one specialisation, and arguments to compile it with."""
@@ -144,6 +162,7 @@ def kernels_for(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
             return one.launcher.build(one.specialisation, device, one.args)
 
     if len(new) > 1 and not interprets():
+        digest_triton().join()
         driver.active.get_current_target()  # set up once, before the threads ask for it
         with ThreadPoolExecutor(len(new), "fusedsl-compile") as pool:
             list(pool.map(build, new))

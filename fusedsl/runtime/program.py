@@ -19,6 +19,7 @@ from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain
+from fusedsl.runtime.launch import digest_triton
 from fusedsl.runtime.prepared import Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
@@ -171,7 +172,10 @@ class Program(_Caller):
         with torch.no_grad():
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
-        with on_device(given[0].device if given else torch.device("cpu")):
+        device = given[0].device if given else torch.device("cpu")
+        if device.type == "cuda":
+            digest_triton()  # beside the folding
+        with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)
         return BoundProgram(self, binding)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -136,8 +137,19 @@ def _binary_of(compiled: Any, warp_size: int) -> Binary | None:
 
 
 def _is_known(layout: Mapping[str, Any] | None) -> bool:
-    known = {"swizzle", "elem_size", "elem_type", "block_size", "fp4_padded"}
-    return layout is not None and set(layout) <= known and not layout["fp4_padded"]
+    known = {"swizzle", "elem_size", "elem_type", "block_size", "fp4_padded", "is_im2col"}
+    if layout is None or not set(layout) <= known or layout["elem_type"] not in _host_types():
+        return False
+    return not layout["fp4_padded"] and not layout.get("is_im2col", False)
+
+
+@functools.cache
+def _host_types() -> Mapping[int, int]:
+    """Triton's number of an element type → the driver's; empty where Triton does not say."""
+    try:
+        return importlib.import_module("triton.backends.nvidia.driver").TMA_DTYPE_DEVICE_TO_HOST
+    except (ImportError, AttributeError):
+        return {}
 
 
 def _described(position: int, rank: int) -> list[Parameter]:
@@ -182,15 +194,13 @@ def encode(
 ) -> TensorMap:
     """The tensor map of a tensor at `pointer`: `shape` and `strides` in elements, rows first; reads
     outside give zeros. Raises RuntimeError where the driver refuses it."""
-    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
-
     rank, size = len(shape), layout["elem_size"]
     made = TensorMap()
     steps = [stride * size for stride in strides[:-1]]
     check(
         library().cuTensorMapEncodeTiled(
             made.address,
-            TMA_DTYPE_DEVICE_TO_HOST[layout["elem_type"]],
+            _host_types()[layout["elem_type"]],
             rank,
             pointer,
             (c_uint64 * rank)(*reversed(shape)),

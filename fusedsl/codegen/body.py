@@ -52,8 +52,8 @@ def joined(layouts: list[Layout]) -> Layout:
 class Body:
     """State of one kernel's emission.
 
-    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads, where a
-    row comes by again; row vectors stay then.
+    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
+    where a row comes by again; row vectors stay then.
     """
 
     plan: Plan

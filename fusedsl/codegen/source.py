@@ -84,8 +84,8 @@ def words_of(kernel: str) -> str:
 
 
 def words(kernel: KernelPlan, config: TileConfig) -> int:
-    """Size of that workspace: a counter, and for each group of programs the slots of four turns, for
-    every state of every part of their rows."""
+    """Size of that workspace: a counter, and for each group of programs the slots of four turns,
+    for every state of every part of their rows."""
     states = sum(len(n.block.reduction.identity) for n in kernel.steps if n.block.reduction)
     return 16 + config.programs * 4 * states * config.block_m
 

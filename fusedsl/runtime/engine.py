@@ -32,8 +32,11 @@ from fusedsl.runtime.launch import (
     ALIGNMENT,
     Grid,
     KernelLauncher,
+    Wanted,
     describe,
+    digest_triton,
     int_class,
+    kernels_for,
 )
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.recipe import Buffer, Descriptor, EmptyRecipe, Launch, Recipe
@@ -115,6 +118,8 @@ class Engine:
             check_device(device)
             if self._is_empty(env):
                 return self._empty(binding, names, env, device)
+            if device.type == "cuda" and not interprets():
+                digest_triton()
             with on_device(device):
                 return _Preparation(self, binding, names, given, env, device).recipe()
 
@@ -160,6 +165,17 @@ class Engine:
         return EmptyRecipe(tuple(t.concrete(env) for t in types), dtypes, device, compute)
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A launch whose kernel may have to be compiled first; see `Launch`."""
+
+    wanted: Wanted
+    grid: Grid
+    template: list[Any]
+    pointers: tuple[tuple[int, int], ...]
+    descriptors: tuple[Descriptor, ...]
+
+
 class _Preparation:
     """One call being prepared."""
 
@@ -193,7 +209,12 @@ class _Preparation:
             self._schedule(kernel)
             self._place_outputs(kernel)
         tensors = self._example_tensors()
-        launches = tuple(self._launch(kernel, tensors) for kernel in self.plan.kernels)
+        requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
+        compiled = kernels_for([request.wanted for request in requests], self.device)
+        launches = tuple(
+            Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
+            for kernel, r in zip(compiled, requests, strict=True)
+        )
         outputs: list[tuple[int, bool]] = []
         for name in self.plan.graph.outputs:
             slot = self.values[name].slot
@@ -253,7 +274,7 @@ class _Preparation:
     # how each kernel is tiled ----------------------------------------------------------------
     def _schedule(self, kernel: KernelPlan) -> None:
         loop = self._main_loop(kernel)
-        config = choose(self.plan, kernel, self.env, self.target, loop)
+        config = choose(self.plan, kernel, self.env, self.target, loop).on(self.target)
         if self.engine.options["tf32"] and config.precision == "exact":
             config = replace(config, precision="tf32")
         if not self.engine.options.get("fast_math", True):
@@ -299,7 +320,7 @@ class _Preparation:
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------
-    def _launch(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> Launch:
+    def _request(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> _Request:
         launcher = self.engine.launcher(kernel, self.loops[kernel.name], self.configs[kernel.name])
         template: list[Any] = []
         pointers: list[tuple[int, int]] = []
@@ -319,8 +340,13 @@ class _Preparation:
                 key.append(entry if constant else int_class(entry) if arg.role == "stride" else 0)
             template.append(entry)
         example = self._example(template, pointers, descriptors, tensors)
-        compiled = launcher.kernel(tuple(key), self.device, example)
-        return Launch(compiled, self._grid(kernel), template, tuple(pointers), tuple(descriptors))
+        return _Request(
+            Wanted(launcher, tuple(key), example),
+            self._grid(kernel),
+            template,
+            tuple(pointers),
+            tuple(descriptors),
+        )
 
     def _example(
         self,

@@ -53,7 +53,8 @@ class Body:
     """State of one kernel's emission.
 
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
-    where a row comes by again; row vectors stay then.
+    where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for each
+    row, in the layout of a tile: to bring them there would take a barrier each.
     """
 
     plan: Plan
@@ -65,6 +66,7 @@ class Body:
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     keep: str = ""
+    spread: bool = False
 
     def __post_init__(self) -> None:
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
@@ -144,6 +146,8 @@ class Body:
         pointer = self.pointer(value)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
+        if layout is Layout.ROW and self.spread:
+            return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:
             return fragment("load_row", name, pointer, offset, self.keep)
         if layout is Layout.COLUMN:

@@ -25,6 +25,7 @@ SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
     """The whole row in registers, in segments of one width that cover it closely."""
     lines: list[str] = []
+    body.spread = all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
     rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
     while remaining:

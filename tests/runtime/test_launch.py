@@ -108,8 +108,17 @@ SCENARIO = """
         bound(torch.zeros(m, 64).bfloat16())
     result["launched"] = len(launches)
     result["loaded"].append(len(loads))
-    bound(torch.zeros(100, 65).bfloat16()[:, :64])  # rows that are not aligned: another kernel
+    askew = torch.zeros(100, 65).bfloat16()[:, :64]
+    bound(askew)  # rows that are not aligned are copied into some that are
     result["loaded"].append(len(loads))
+    program.main_loop = "pointer"
+    bound = program.bind(weights)
+    bound(x)
+    result["pointer"] = [len(loads)]
+    bound(askew)
+    result["pointer"].append(len(loads))
+    program.main_loop = "auto"
+    bound = program.bind(weights)
 
     import timeit
     bound(x)
@@ -135,9 +144,13 @@ def seen(tmp_path_factory):
 
 def test_tuning_46_a_new_number_of_rows_compiles_and_loads_nothing(seen):
     first, same_class, misaligned = seen["loaded"]
-    assert first == same_class == len(seen["calls"])
+    assert first == same_class == misaligned == len(seen["calls"])
     assert seen["launched"] == 6 * first
-    assert misaligned > first
+
+
+def test_pointers_that_are_not_aligned_take_other_kernels(seen):
+    aligned, misaligned = seen["pointer"]
+    assert misaligned > aligned
 
 
 def test_arguments_arrive_in_the_order_of_the_kernel(seen):

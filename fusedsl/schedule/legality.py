@@ -121,8 +121,11 @@ def moved_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
 
 
 def epilogue_tiles(plan: Plan, kernel: KernelPlan, main_loop: str = "tma") -> tuple[int, ...]:
-    """Bytes per element of each tile that the epilogue moves through shared memory."""
-    return moved_tiles(plan, kernel) if main_loop == "tma" else ()
+    """Bytes per element of each tile that the epilogue moves through shared memory beside the
+    operands: by descriptor ("tma"), or to change its layout ahead of a pointer store ("mixed").
+    The pointer loop takes the operands' room for that.
+    """
+    return () if main_loop == "pointer" else moved_tiles(plan, kernel)
 
 
 def shared_bytes(config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...]) -> int:

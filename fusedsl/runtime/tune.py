@@ -9,6 +9,7 @@ beats the default by more than noise.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +28,7 @@ from fusedsl.runtime.device import on_device, refuse_in_capture, stream_getter, 
 from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.launch import Kernel, KernelLauncher
 from fusedsl.runtime.load import interprets
-from fusedsl.runtime.recipe import EmptyRecipe, Recipe
+from fusedsl.runtime.recipe import Recipe
 from fusedsl.schedule import Extent, TileConfig, candidates
 
 #: Configurations that are tried of each kernel, the default among them.
@@ -94,13 +95,15 @@ def tune(
     *,
     again: bool = True,
     limit: int = LIMIT,
+    ahead: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Tuned, ...]:
     """Tune every kernel of a call with these tensors, and keep what was found.
 
-    Kernels that are tuned already are left out unless `again`. `progress(step, done, total)` is
-    told of every step. Nothing is tuned in the interpreter. Raises FusedslError: F0606 during a
-    CUDA graph capture, and as the call itself does.
+    Kernels that are tuned already are left out unless `again`. `limit` configurations are tried of
+    each; with `ahead` they are compiled in processes of their own, else one by one as they are
+    timed. `progress(step, done, total)` is told of every step. Nothing is tuned in the interpreter.
+    Raises FusedslError: F0606 during a CUDA graph capture, and as the call itself does.
     """
     device = given[0].device if given else binding.device or torch.device("cpu")
     if interprets() or device.type != "cuda" or engine.is_empty(env):
@@ -108,9 +111,24 @@ def tune(
     refuse_in_capture(device, "kernels have to be tuned")
     with engine.lock, on_device(device), torch.no_grad():
         session = _Session(engine, binding, names, given, env, device, limit)
-        found = session.run(again, progress or (lambda step, done, total: None))
+        found = session.run(again, ahead, progress or (lambda step, done, total: None))
         engine.forget_prepared()
     return found
+
+
+def compile_jobs(
+    engine: Engine,
+    binding: Binding,
+    names: Sequence[str],
+    given: Sequence[Tensor],
+    env: dict[str, int],
+    limit: int = LIMIT,
+) -> list[Job]:
+    """The jobs that `tune` would compile ahead: those of several calls can share the processes."""
+    device = given[0].device
+    with engine.lock, on_device(device), torch.no_grad():
+        session = _Session(engine, binding, names, given, env, device, limit)
+        return list(session.jobs(session.spaces(True)).values())
 
 
 def tune_new(
@@ -137,26 +155,30 @@ class _Session:
     limit: int
     overrides: dict[str, TileConfig] = field(default_factory=dict[str, TileConfig])
 
-    def run(self, again: bool, progress: Progress) -> tuple[Tuned, ...]:
-        plan = self.engine.plan
-        default = self.prepare({})
-        if isinstance(default, EmptyRecipe):
-            return ()
-        space: dict[str, list[TileConfig]] = {}
-        for kernel, loop in zip(plan.kernels, default.main_loops, strict=True):
-            key = self.engine.configs.key(
-                kernel, self.env, target_of(self.device), self.device, loop
-            )
-            if again or tuned.find(key, plan, kernel, target_of(self.device), loop) is None:
-                space[kernel.name] = self.space(kernel, loop)
-        refused = self.compile(space, progress)
+    def run(self, again: bool, ahead: bool, progress: Progress) -> tuple[Tuned, ...]:
+        space = self.spaces(again)
+        jobs = self.jobs(space) if ahead else {}
+        report = functools.partial(progress, "compiling")
+        answers = compile_ahead(list(jobs.values()), report)
+        refused = {key: answer for key, answer in zip(jobs, answers, strict=True) if answer}
         found: list[Tuned] = []
-        for index, kernel in enumerate(plan.kernels):
+        for index, kernel in enumerate(self.engine.plan.kernels):
             if kernel.name in space:
                 progress(f"timing {kernel.name}", len(found), len(space))
                 found.append(self.kernel(index, kernel, space[kernel.name], refused))
         progress("done", len(found), len(space))
         return tuple(found)
+
+    def spaces(self, again: bool) -> dict[str, list[TileConfig]]:
+        """The candidates of every kernel that is to be tuned."""
+        plan, target = self.engine.plan, target_of(self.device)
+        recipe = self.prepare({}, lambda launcher, key, example: Kernel(launcher.fn, {}))
+        found: dict[str, list[TileConfig]] = {}
+        for kernel, loop in zip(plan.kernels, recipe.main_loops, strict=True):
+            key = self.engine.configs.key(kernel, self.env, target, self.device, loop)
+            if again or tuned.find(key, plan, kernel, target, loop) is None:
+                found[kernel.name] = self.space(kernel, loop)
+        return found
 
     def prepare(self, overrides: Mapping[str, TileConfig], compile: Any = None) -> Any:
         return self.engine.prepare(
@@ -171,22 +193,10 @@ class _Session:
         every = [default, *(self.engine.configs.adjusted(config) for config in others)]
         return list(dict.fromkeys(every))[: self.limit]
 
-    def compile(
-        self, space: Mapping[str, list[TileConfig]], progress: Progress
-    ) -> dict[tuple[str, TileConfig], str]:
-        """Compile every candidate in processes of their own; gives why some cannot be."""
-        jobs: dict[tuple[str, TileConfig], Job] = {}
-        for name, configs in space.items():
-            for config in configs:
-                job = self.job(name, config)
-                if job is not None:
-                    jobs[name, config] = job
-        if not jobs:
-            return {}
-        answers = compile_ahead(
-            list(jobs.values()), lambda done, total: progress("compiling", done, total)
-        )
-        return {key: answer for key, answer in zip(jobs, answers, strict=True) if answer}
+    def jobs(self, space: Mapping[str, list[TileConfig]]) -> dict[tuple[str, TileConfig], Job]:
+        """What compiles every candidate, by kernel and configuration."""
+        every = {(name, c): self.job(name, c) for name, configs in space.items() for c in configs}
+        return {key: job for key, job in every.items() if job is not None}
 
     def job(self, name: str, config: TileConfig) -> Job | None:
         """What a worker must know to compile a kernel; None where its source is in no file."""

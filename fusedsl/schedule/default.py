@@ -8,7 +8,9 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.legality import EXACT_STEP, MAX_THREADS, epilogue_tiles, shared_bytes
+from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
@@ -70,13 +72,6 @@ def row_segments(cols: int) -> tuple[tuple[int, int], ...]:
 
 # projections -----------------------------------------------------------------------------------
 #: (block_m, block_n, block_k, warps, stages, relative speed of the inner loop)
-_HOPPER_16BIT = (
-    (128, 256, 64, 8, 3, 1.00),
-    (128, 128, 64, 8, 4, 0.84),
-    (64, 256, 64, 4, 4, 0.80),
-    (64, 128, 64, 4, 4, 0.65),
-    (64, 64, 64, 4, 4, 0.45),
-)
 _AMPERE_16BIT = (
     (128, 128, 32, 8, 3, 1.00),
     (128, 64, 32, 4, 3, 0.85),
@@ -107,7 +102,12 @@ def _gemm(
         config = _interpreted_gemm(rows, cols, depth, kernel.paired, exact)
         sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
-    table = _FP32 if exact else _table(target, main_loop)
+    if applies(target, main_loop, operand.dtype.bytes):
+        extent = Extent(rows, cols, depth)
+        found = choose_hopper(plan, kernel, extent, target, main_loop)
+        if found is not None:
+            return _short(found, rows, depth)
+    table = _FP32 if exact else _table(target)
     programs = 0 if main_loop == "pointer" else target.sms
     options: list[tuple[float, TileConfig]] = []
     for block_m, block_n, block_k, warps, stages, speed in table:
@@ -154,11 +154,8 @@ def _time(
     return -(-tiles // target.sms) * config.block_m * config.block_n / speed * shallow
 
 
-def _table(target: Target, main_loop: str) -> tuple[tuple[int, int, int, int, int, float], ...]:
-    if target.backend == "hip":
-        return _CDNA_16BIT
-    roomy = target.shared_limit >= 200_000
-    return _HOPPER_16BIT if main_loop != "pointer" and roomy else _AMPERE_16BIT
+def _table(target: Target) -> tuple[tuple[int, int, int, int, int, float], ...]:
+    return _CDNA_16BIT if target.backend == "hip" else _AMPERE_16BIT
 
 
 def _short(config: TileConfig, rows: int, depth: int) -> TileConfig:

@@ -91,7 +91,7 @@ def main() -> None:
     drawn = CLIFFS if options.cliffs else shapes(options.shapes, options.seed)
     every = [Projection(*shape, options.limit) for shape in drawn]
     jobs = [job for one in track(every, "preparing") for job in one.jobs()]
-    refused = [answer for answer in compile_ahead(jobs, _progress) if answer]
+    refused = [answer for answer in compile_ahead(jobs, progress) if answer]
     print(f"{len(jobs)} candidates, {len(refused)} do not compile", *set(refused), sep="\n")
     rows: list[dict[str, Any]] = []
     for one in every:
@@ -104,7 +104,8 @@ def main() -> None:
     print(write("cliffs" if options.cliffs else "defaults", rows, **found), found)
 
 
-def _progress(done: int, total: int) -> None:
+def progress(done: int, total: int) -> None:
+    """A line for every fifty kernels."""
     if done % 50 == 0 or done == total:
         print(f"compiled {done} of {total}", flush=True)
 

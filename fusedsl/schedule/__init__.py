@@ -7,6 +7,8 @@
 | `legality` | what a configuration must satisfy; shared memory |
 | `signature` | the key of a kernel: its family, its code without sizes, its extent |
 | `model` | the predicted time of a projection |
+| `tables` | tuned configurations that ship |
+| `hopper` | the default of 16-bit projections on Hopper, by table or model |
 | `default` | the configuration without tuning |
 | `space` | every configuration worth timing |
 """

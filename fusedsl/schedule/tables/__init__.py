@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -61,9 +63,26 @@ def bucket(size: int) -> int:
     return round(_PER_OCTAVE * math.log2(max(1, size)))
 
 
-@functools.cache
+_SHIPPED = ContextVar("shipped tables", default=True)
+
+
+@contextmanager
+def unused() -> Iterator[None]:
+    """No table within the block: what the model alone chooses."""
+    token = _SHIPPED.set(False)
+    try:
+        yield
+    finally:
+        _SHIPPED.reset(token)
+
+
 def table(arch: str) -> Mapping[tuple[str, str, int, int, int], Entry]:
     """The entries for an architecture by key; none for another triton than the one they are of."""
+    return _read(arch) if _SHIPPED.get() else {}
+
+
+@functools.cache
+def _read(arch: str) -> Mapping[tuple[str, str, int, int, int], Entry]:
     path = Path(__file__).parent / f"{arch}.json"
     if not path.is_file():
         return {}

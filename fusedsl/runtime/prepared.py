@@ -269,5 +269,5 @@ def _workspace(
     for slot, buffer in enumerate(recipe.buffers, first):
         if slot not in kept:
             offsets.append((slot, size))
-            size += -(-math.prod(buffer.shape) * buffer.dtype.itemsize // APART) * APART
+            size += -(-math.prod(buffer.stored) * buffer.dtype.itemsize // APART) * APART
     return tuple(offsets), size

@@ -18,14 +18,20 @@ from fusedsl.runtime.binding import Binding, Stamp, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
-from fusedsl.runtime.explain import Explanation, explain
+from fusedsl.runtime.explain import Explanation, explain, nominal_dims
 from fusedsl.runtime.launch import digest_triton
+from fusedsl.runtime.load import interprets
 from fusedsl.runtime.prepared import Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
+from fusedsl.runtime.tune import Progress, Tuned, random_tensors, tune_new
+from fusedsl.runtime.tune import tune as tune_call
 
 #: Sets of weights, given per call, whose folded values are kept.
 _WEIGHT_SETS = 8
+
+#: How projections move their tiles; see `Program.main_loop`.
+MAIN_LOOPS = ("tma", "mixed", "pointer")
 
 #: What `bind` takes.
 KINDS = ("a mapping", "a module")
@@ -116,12 +122,14 @@ class Program(_Caller):
     Nothing is compiled to machine code before the first call; calls are safe from several threads.
     """
 
-    def __init__(self, stages: Stages, options: Options, header: Sequence[str] = ()):
+    def __init__(
+        self, stages: Stages, options: Options, header: Sequence[str] = (), *, tune: bool = False
+    ):
         self.stages = stages
         self.options = options
-        super().__init__(
-            Engine(stages.source, stages.plan, options.to_json(), header), stages.source.params
-        )
+        engine = Engine(stages.source, stages.plan, options.to_json(), header)
+        engine.tuner = tune_new if tune else None
+        super().__init__(engine, stages.source.params)
         self._folding = self._fixed = folded_names(stages.plan)
         self._weights = tuple(p for p in stages.source.params if p.weight)
         self._plain: Binding | None = None
@@ -184,6 +192,34 @@ class Program(_Caller):
         """Run once and drop the result: after it, the same call captures into a CUDA graph."""
         self(*tensors, **named)
 
+    def tune(
+        self,
+        dims: Mapping[str, int] | None = None,
+        *,
+        device: Any = "cuda",
+        again: bool = True,
+        progress: Progress | None = None,
+    ) -> tuple[Tuned, ...]:
+        """Time every kernel in a few configurations at these dims, and keep the fastest.
+
+        They are kept in the cache folder and used by later calls and processes for every number of
+        rows of the same class. `dims` gives symbols a value (4096 where it does not). Kernels that
+        are tuned already are timed anew if `again`. `progress(step, done, total)` is told of every
+        step. Without a GPU nothing is tuned. Raises FusedslError: F0105, F0404, F0507, F0606.
+        """
+        if interprets():
+            nominal_dims(self.stages.source, dims or {})
+            return ()
+        place = device_of(device)
+        env = nominal_dims(self.stages.source, dims or {})
+        given = random_tensors(self.stages.source, env, place)
+        with torch.no_grad():
+            known = check_tensors(self._params, given, Dims())
+            binding = self._binding_for(given)
+        return tune_call(
+            self._engine, binding, self._names, given, known.values, again=again, progress=progress
+        )
+
     def explain(self, dims: Mapping[str, int] | None = None, *, device: Any = None) -> Explanation:
         """Which kernels it became, which rules fired or were refused, and the bytes it moves.
 
@@ -236,24 +272,25 @@ class Program(_Caller):
         return self.source_for(self._engine.default_loop())
 
     def source_for(self, main_loop: str) -> str:
-        """The emitted file for "tma" or "pointer"."""
-        if main_loop not in ("tma", "pointer"):
-            raise FusedslError(unknown_option("main loop", main_loop, ("tma", "pointer")))
+        """The emitted file for "tma", "mixed" or "pointer"."""
+        if main_loop not in MAIN_LOOPS:
+            raise FusedslError(unknown_option("main loop", main_loop, MAIN_LOOPS))
         return self._engine.emit(main_loop).text
 
     @property
     def main_loop(self) -> str:
-        """Which loop projections use: "auto", "tma" or "pointer".
+        """Which loop projections use: "auto", "tma", "mixed" or "pointer".
 
-        "auto" is what the device allows. Both it and "tma" use the pointer loop where a tensor is
-        not aligned.
+        "auto" is what the device allows. Both it and "tma" use "mixed", pointers for the tiles of
+        the epilogue, where rows of those are no multiples of 16 bytes, and the pointer loop where
+        an operand's are not.
         """
         return self._engine.main_loop
 
     @main_loop.setter
     def main_loop(self, value: str) -> None:
-        if value not in ("auto", "tma", "pointer"):
-            raise FusedslError(unknown_option("main loop", value, ("auto", "tma", "pointer")))
+        if value not in ("auto", *MAIN_LOOPS):
+            raise FusedslError(unknown_option("main loop", value, ("auto", *MAIN_LOOPS)))
         with self._engine.lock:
             self._engine.main_loop = value
             self._plain, self._sets, self._last = None, [], None

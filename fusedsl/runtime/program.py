@@ -69,11 +69,6 @@ class _Caller:
         #: Parameters that must be the same tensors, unchanged, for a prepared call to hold.
         self._fixed: frozenset[str] = frozenset()
 
-    def _repeat(self, tensors: Sequence[Any]) -> tuple[Tensor, ...] | None:
-        """The outputs, if this is the last call again (with other values, or other tensors)."""
-        last = self._last
-        return None if last is None else last[0](last[1], tensors)
-
     def _run(
         self, binding: Binding, tensors: Sequence[Any], env: Dims, poison: bool = False
     ) -> tuple[Tensor, ...]:
@@ -139,9 +134,10 @@ class Program(_Caller):
         that are folded are folded once for each set of weights (the same tensor objects,
         unchanged). Raises FusedslError: F0501 to F0508, F0601, F0603, F0604, F0606.
         """
-        given = self._given(tensors, named)
-        outputs = self._repeat(given)
+        last = self._last
+        outputs = None if named or last is None else last[0](last[1], tensors)
         if outputs is None:
+            given = self._given(tensors, named)
             outputs = self._run(self._binding_for(given), given, Dims())
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -344,9 +340,10 @@ class BoundProgram(_Caller):
         A bound weight that was written to in place is noticed here, and folded anew. Raises also
         F0505 where such a weight was folded together with a consumed one.
         """
-        given = self._given(tensors, named)
-        outputs = self._repeat(given)
+        last = self._last
+        outputs = None if named or last is None else last[0](last[1], tensors)
         if outputs is None:
+            given = self._given(tensors, named)
             outputs = self._run(self._fresh(), given, self._binding.dims)
         return outputs[0] if len(outputs) == 1 else outputs
 

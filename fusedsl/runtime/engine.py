@@ -32,7 +32,7 @@ from fusedsl.runtime.launch import (
     KernelLauncher,
     Wanted,
     describe,
-    digest_triton,
+    get_ready,
     int_class,
     kernels_for,
 )
@@ -117,7 +117,7 @@ class Engine:
             if self._is_empty(env):
                 return self._empty(binding, names, env, device)
             if device.type == "cuda" and not interprets():
-                digest_triton()
+                get_ready()
             with on_device(device):
                 return _Preparation(self, binding, names, given, env, device).recipe()
 

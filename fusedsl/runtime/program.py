@@ -19,7 +19,8 @@ from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain
-from fusedsl.runtime.launch import digest_triton
+from fusedsl.runtime.launch import get_ready
+from fusedsl.runtime.load import interprets
 from fusedsl.runtime.prepared import Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
@@ -114,6 +115,8 @@ class Program(_Caller):
     def __init__(self, stages: Stages, options: Options, header: Sequence[str] = ()):
         self.stages = stages
         self.options = options
+        if torch.cuda.is_initialized() and not interprets():
+            get_ready()
         super().__init__(
             Engine(stages.source, stages.plan, options.to_json(), header), stages.source.params
         )
@@ -169,8 +172,8 @@ class Program(_Caller):
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
         device = given[0].device if given else torch.device("cpu")
-        if device.type == "cuda":
-            digest_triton()  # beside the folding
+        if device.type == "cuda" and not interprets():
+            get_ready()  # beside the folding
         with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Graph, Param
 from fusedsl.rewrite import RewriteResult
-from fusedsl.runtime.binding import Binding, Stamp, folded_names
+from fusedsl.runtime.binding import Binding, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
@@ -24,6 +23,7 @@ from fusedsl.runtime.load import interprets
 from fusedsl.runtime.prepared import Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
+from fusedsl.runtime.weight_set import WeightSet
 
 #: Sets of weights, given per call, whose folded values are kept.
 _WEIGHT_SETS = 8
@@ -123,7 +123,7 @@ class Program(_Caller):
         self._folding = self._fixed = folded_names(stages.plan)
         self._weights = tuple(p for p in stages.source.params if p.weight)
         self._plain: Binding | None = None
-        self._sets: list[_WeightSet] = []
+        self._sets: list[WeightSet] = []
 
     @property
     def name(self) -> str:
@@ -293,39 +293,9 @@ class Program(_Caller):
             if known is not None:
                 return known.binding
             binding = Binding.make(self.stages.plan, table, dims, hold=False)
-            entry = _WeightSet.of(folded, binding)
+            entry = WeightSet.of(folded, binding)
             self._sets = [entry, *(e for e in self._sets if e.alive())][:_WEIGHT_SETS]
             return binding
-
-
-@dataclass(frozen=True)
-class _WeightSet:
-    """Weights given per call, held weakly, and what was folded from them."""
-
-    weights: tuple[Callable[[], Any], ...]
-    stamps: tuple[Stamp, ...]
-    binding: Binding = field(repr=False)
-
-    @staticmethod
-    def of(folded: Sequence[tuple[str, Tensor]], binding: Binding) -> _WeightSet:
-        """Remember these weights."""
-        return _WeightSet(
-            tuple(weakref.ref(t) for _, t in folded),
-            tuple(Stamp.of(t) for _, t in folded),
-            binding,
-        )
-
-    def matches(self, folded: Sequence[tuple[str, Any]]) -> bool:
-        """Whether these are the same objects, unchanged. Inference tensors never are: their
-        changes cannot be noticed."""
-        return all(
-            ref() is tensor and stamp.version >= 0 and Stamp.of(tensor) == stamp
-            for (_, tensor), ref, stamp in zip(folded, self.weights, self.stamps, strict=True)
-        )
-
-    def alive(self) -> bool:
-        """Whether the weights still exist."""
-        return all(ref() is not None for ref in self.weights)
 
 
 class BoundProgram(_Caller):

@@ -145,6 +145,8 @@ class Binding:
         recipes: calls that have been prepared, by the layout of their activations.
         graded: whether a weight requires gradients.
         epoch: another object once prepared calls no longer hold.
+        watched: the originals, each with the address and version it had when it was last looked at.
+        ordered: streams known to come after the folding.
     """
 
     plan: Plan
@@ -157,9 +159,9 @@ class Binding:
     recipes: dict[Any, Any] = field(default_factory=dict[Any, Any])
     graded: bool = False
     epoch: object = field(default_factory=object)
-    _watch: tuple[tuple[Tensor, int, int], ...] = ()
+    watched: tuple[tuple[Tensor, int, int], ...] = ()
     _ready: Any = None
-    _streams: set[int] = field(default_factory=set[int])
+    ordered: set[int] = field(default_factory=set[int])
 
     @staticmethod
     def make(
@@ -195,7 +197,7 @@ class Binding:
 
     def is_stale(self) -> bool:
         """Whether an original was written to or moved since; a host-side check of the stamps."""
-        for tensor, pointer, version in self._watch:
+        for tensor, pointer, version in self.watched:
             if tensor.data_ptr() != pointer or (version >= 0 and tensor._version != version):
                 return True
         return False
@@ -245,11 +247,14 @@ class Binding:
 
     def wait(self, stream: int) -> None:
         """Order the first call on another stream after the folding (not within a capture)."""
-        if self._ready is None or stream in self._streams or self.device is None:
+        if stream in self.ordered:
+            return
+        if self._ready is None or self.device is None:
+            self.ordered.add(stream)
             return
         if not capturing(self.device):
             torch.cuda.current_stream(self.device).wait_event(self._ready)
-            self._streams.add(stream)
+            self.ordered.add(stream)
 
     def _compute(self) -> None:
         self.values = fold(self.plan, self.weights, self.dims.values)
@@ -273,10 +278,10 @@ class Binding:
         stream = torch.cuda.current_stream(self.device)
         self._ready = torch.cuda.Event()
         self._ready.record(stream)
-        self._streams = {stream.cuda_stream}
+        self.ordered = {stream.cuda_stream}
 
     def _watch_all(self) -> None:
-        self._watch = tuple(
+        self.watched = tuple(
             (tensor, self.stamps[name].pointer, self.stamps[name].version)
             for name, tensor in self.weights.items()
         )

@@ -42,7 +42,7 @@ from fusedsl.runtime.launch import (
     KernelLauncher,
     Wanted,
     describe,
-    digest_triton,
+    get_ready,
     int_class,
     kernels_for,
 )
@@ -154,7 +154,7 @@ class Engine:
         if self.is_empty(env):
             return self._empty(binding, names, env, device)
         if device.type == "cuda" and not interprets():
-            digest_triton()
+            get_ready()
         with on_device(device):
             made = _Preparation(self, binding, names, given, env, device)
             made.overrides = overrides or {}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,18 +13,19 @@ from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Graph, Param
 from fusedsl.rewrite import RewriteResult
-from fusedsl.runtime.binding import Binding, Stamp, folded_names
+from fusedsl.runtime.binding import Binding, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain, nominal_dims
-from fusedsl.runtime.launch import digest_triton
+from fusedsl.runtime.launch import get_ready
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.prepared import Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
 from fusedsl.runtime.tune import Progress, Tuned, random_tensors, tune_new
 from fusedsl.runtime.tune import tune as tune_call
+from fusedsl.runtime.weight_set import WeightSet
 
 #: Sets of weights, given per call, whose folded values are kept.
 _WEIGHT_SETS = 8
@@ -75,11 +75,6 @@ class _Caller:
         #: Parameters that must be the same tensors, unchanged, for a prepared call to hold.
         self._fixed: frozenset[str] = frozenset()
 
-    def _repeat(self, tensors: Sequence[Any]) -> tuple[Tensor, ...] | None:
-        """The outputs, if this is the last call again (with other values, or other tensors)."""
-        last = self._last
-        return None if last is None else last[0](last[1], tensors)
-
     def _run(
         self, binding: Binding, tensors: Sequence[Any], env: Dims, poison: bool = False
     ) -> tuple[Tensor, ...]:
@@ -127,13 +122,15 @@ class Program(_Caller):
     ):
         self.stages = stages
         self.options = options
+        if torch.cuda.is_initialized() and not interprets():
+            get_ready()
         engine = Engine(stages.source, stages.plan, options.to_json(), header)
         engine.tuner = tune_new if tune else None
         super().__init__(engine, stages.source.params)
         self._folding = self._fixed = folded_names(stages.plan)
         self._weights = tuple(p for p in stages.source.params if p.weight)
         self._plain: Binding | None = None
-        self._sets: list[_WeightSet] = []
+        self._sets: list[WeightSet] = []
 
     @property
     def name(self) -> str:
@@ -147,9 +144,10 @@ class Program(_Caller):
         that are folded are folded once for each set of weights (the same tensor objects,
         unchanged). Raises FusedslError: F0501 to F0508, F0601, F0603, F0604, F0606.
         """
-        given = self._given(tensors, named)
-        outputs = self._repeat(given)
+        last = self._last
+        outputs = None if named or last is None else last[0](last[1], tensors)
         if outputs is None:
+            given = self._given(tensors, named)
             outputs = self._run(self._binding_for(given), given, Dims())
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -181,8 +179,8 @@ class Program(_Caller):
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
         device = given[0].device if given else torch.device("cpu")
-        if device.type == "cuda":
-            digest_triton()  # beside the folding
+        if device.type == "cuda" and not interprets():
+            get_ready()  # beside the folding
         with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)
@@ -331,39 +329,9 @@ class Program(_Caller):
             if known is not None:
                 return known.binding
             binding = Binding.make(self.stages.plan, table, dims, hold=False)
-            entry = _WeightSet.of(folded, binding)
+            entry = WeightSet.of(folded, binding)
             self._sets = [entry, *(e for e in self._sets if e.alive())][:_WEIGHT_SETS]
             return binding
-
-
-@dataclass(frozen=True)
-class _WeightSet:
-    """Weights given per call, held weakly, and what was folded from them."""
-
-    weights: tuple[Callable[[], Any], ...]
-    stamps: tuple[Stamp, ...]
-    binding: Binding = field(repr=False)
-
-    @staticmethod
-    def of(folded: Sequence[tuple[str, Tensor]], binding: Binding) -> _WeightSet:
-        """Remember these weights."""
-        return _WeightSet(
-            tuple(weakref.ref(t) for _, t in folded),
-            tuple(Stamp.of(t) for _, t in folded),
-            binding,
-        )
-
-    def matches(self, folded: Sequence[tuple[str, Any]]) -> bool:
-        """Whether these are the same objects, unchanged. Inference tensors never are: their
-        changes cannot be noticed."""
-        return all(
-            ref() is tensor and stamp.version >= 0 and Stamp.of(tensor) == stamp
-            for (_, tensor), ref, stamp in zip(folded, self.weights, self.stamps, strict=True)
-        )
-
-    def alive(self) -> bool:
-        """Whether the weights still exist."""
-        return all(ref() is not None for ref in self.weights)
 
 
 class BoundProgram(_Caller):
@@ -381,9 +349,10 @@ class BoundProgram(_Caller):
         A bound weight that was written to in place is noticed here, and folded anew. Raises also
         F0505 where such a weight was folded together with a consumed one.
         """
-        given = self._given(tensors, named)
-        outputs = self._repeat(given)
+        last = self._last
+        outputs = None if named or last is None else last[0](last[1], tensors)
         if outputs is None:
+            given = self._given(tensors, named)
             outputs = self._run(self._fresh(), given, self._binding.dims)
         return outputs[0] if len(outputs) == 1 else outputs
 

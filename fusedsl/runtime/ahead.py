@@ -43,7 +43,7 @@ class Job:
     backend: str
     arch: str
     warp_size: int
-    options: dict[str, int]
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def schedule(plan: Plan, target: Target, env: Mapping[str, int], tma: ProgramSou
         described = [arg for arg in source.args if arg.role == "descriptor"]
         fits = {arg.name: _describable(plan, arg, full) for arg in described}
         loops[kernel.name] = _loop(target, fits)
-        configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name])
+        configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name]).on(target)
         for symbol, writer, _ in plan.tile_symbols():
             if writer is kernel:
                 full[symbol] = column_tiles(kernel, configs[kernel.name], full)
@@ -134,7 +134,7 @@ def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
         backend=how.target.backend,
         arch=str(how.target.arch),
         warp_size=how.target.warp_size,
-        options={"num_warps": config.warps, "num_stages": config.stages},
+        options=config.options,
     )
 
 

@@ -40,15 +40,18 @@ from fusedsl.runtime.launch import (
     Grid,
     Kernel,
     KernelLauncher,
+    Wanted,
     describe,
+    digest_triton,
     int_class,
+    kernels_for,
 )
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.recipe import Buffer, Copy, Descriptor, EmptyRecipe, Launch, Recipe
 from fusedsl.schedule import TileConfig
 
-#: Gives the kernel of a launcher for a specialisation, compiled with example arguments.
-Compile = Callable[[KernelLauncher, Any, Sequence[Any]], Kernel]
+#: Gives the kernels that are wanted on a device, in order.
+Compile = Callable[[Sequence[Wanted], torch.device], list[Kernel]]
 
 #: Prepared calls kept per binding; the oldest goes first.
 _RECIPES = 256
@@ -132,6 +135,8 @@ class Engine:
         with self.lock:
             device = given[0].device if given else binding.device or torch.device("cpu")
             check_device(device)
+            if device.type == "cuda" and not interprets():
+                digest_triton()
             if self.tuner is not None:
                 self.tuner(self, binding, names, given, env)
             return self.prepare(binding, names, given, env, device)
@@ -169,7 +174,7 @@ class Engine:
         with self.lock:
             self.configs.forget()
             for binding in self._bindings:
-                binding.recipes.clear()
+                binding.forget()
 
     def launcher(self, kernel: KernelPlan, main_loop: str, config: TileConfig) -> KernelLauncher:
         """The launcher of a kernel in one configuration."""
@@ -207,6 +212,17 @@ class Engine:
         return EmptyRecipe(tuple(t.concrete(env) for t in types), dtypes, device, compute)
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A launch whose kernel may have to be compiled first; see `Launch`."""
+
+    wanted: Wanted
+    grid: Grid
+    template: list[Any]
+    pointers: tuple[tuple[int, int], ...]
+    descriptors: tuple[Descriptor, ...]
+
+
 class _Preparation:
     """One call being prepared."""
 
@@ -235,7 +251,7 @@ class _Preparation:
         self.copies: list[Copy] = []
         self.streamed = streamed_names(engine.plan)
         self.overrides: Mapping[str, TileConfig] = {}
-        self.compile: Compile = lambda launcher, key, example: launcher.kernel(key, device, example)
+        self.compile: Compile = kernels_for
 
     def recipe(self) -> Recipe:
         self._place_inputs()
@@ -243,7 +259,12 @@ class _Preparation:
             self._schedule(kernel)
             self._place_outputs(kernel)
         tensors = self._example_tensors()
-        launches = tuple(self._launch(kernel, tensors) for kernel in self.plan.kernels)
+        requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
+        compiled = self.compile([request.wanted for request in requests], self.device)
+        launches = tuple(
+            Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
+            for kernel, r in zip(compiled, requests, strict=True)
+        )
         outputs: list[tuple[int, bool]] = []
         for name in self.plan.graph.outputs:
             slot = self.values[name].slot
@@ -370,7 +391,7 @@ class _Preparation:
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------
-    def _launch(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> Launch:
+    def _request(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> _Request:
         launcher = self.engine.launcher(kernel, self.loops[kernel.name], self.configs[kernel.name])
         template: list[Any] = []
         pointers: list[tuple[int, int]] = []
@@ -390,8 +411,13 @@ class _Preparation:
                 key.append(entry if constant else int_class(entry) if arg.role == "stride" else 0)
             template.append(entry)
         example = self._example(template, pointers, descriptors, tensors)
-        compiled = self.compile(launcher, tuple(key), example)
-        return Launch(compiled, self._grid(kernel), template, tuple(pointers), tuple(descriptors))
+        return _Request(
+            Wanted(launcher, tuple(key), example),
+            self._grid(kernel),
+            template,
+            tuple(pointers),
+            tuple(descriptors),
+        )
 
     def _example(
         self,

@@ -26,7 +26,7 @@ from fusedsl.runtime.binding import Binding
 from fusedsl.runtime.compile_ahead import Job, compile_ahead
 from fusedsl.runtime.device import on_device, refuse_in_capture, stream_getter, target_of
 from fusedsl.runtime.engine import Engine
-from fusedsl.runtime.launch import Kernel, KernelLauncher
+from fusedsl.runtime.launch import Kernel, Wanted
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.schedule import Extent, TileConfig, candidates
@@ -172,7 +172,7 @@ class _Session:
     def spaces(self, again: bool) -> dict[str, list[TileConfig]]:
         """The candidates of every kernel that is to be tuned."""
         plan, target = self.engine.plan, target_of(self.device)
-        recipe = self.prepare({}, lambda launcher, key, example: Kernel(launcher.fn, {}))
+        recipe = self.prepare({}, _nothing)
         found: dict[str, list[TileConfig]] = {}
         for kernel, loop in zip(plan.kernels, recipe.main_loops, strict=True):
             key = self.engine.configs.key(kernel, self.env, target, self.device, loop)
@@ -202,10 +202,11 @@ class _Session:
         """What a worker must know to compile a kernel; None where its source is in no file."""
         found: list[Job | None] = []
 
-        def record(launcher: KernelLauncher, key: Any, example: Sequence[Any]) -> Kernel:
-            if launcher.source.name == name:
-                found.append(Job.of(launcher, self.device, example))
-            return Kernel(launcher.fn, launcher.options)
+        def record(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
+            for one in wanted:
+                if one.launcher.source.name == name:
+                    found.append(Job.of(one.launcher, device, one.args))
+            return _nothing(wanted, device)
 
         self.prepare({**self.overrides, name: config}, record)
         return found[0]
@@ -261,6 +262,11 @@ class _Session:
         self.overrides[kernel.name] = best
         extent = Extent.of(self.engine.plan, kernel, self.env)
         return Tuned(kernel.name, loop, extent, best, ms, default_ms, trials, saved)
+
+
+def _nothing(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
+    """Stands in for the compiler where a call is only looked at."""
+    return [Kernel(one.launcher.fn, one.launcher.options) for one in wanted]
 
 
 class _Running:

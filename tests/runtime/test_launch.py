@@ -17,23 +17,26 @@ import pytest
 from fusedsl.runtime.launch import int_class, is_known_launcher
 
 PRELUDE = """
+    import itertools
     import json
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
 
-    launches, loads = [], []
+    launches, loads, pdl = [], [], []
+    numbers = itertools.count(1)
 
     class Launcher:
         def __init__(self, src, metadata):
             self.signature = dict(src.signature)
+            pdl.append(metadata.launch_pdl)
         {call}
             launches.append((gridX, gridY, gridZ, stream, function, args))
 
     class Utils:
         def load_binary(self, name, binary, shared, device):
             loads.append(name)
-            return "module", len(loads), 32, 0, 1024
+            return "module", next(numbers), 32, 0, 1024
         def unload_module(self, module):
             pass
         def get_device_properties(self, device):
@@ -186,6 +189,23 @@ def test_a_launcher_with_other_arguments_is_called_through_triton(tmp_path):
     direct, launched = seen
     assert not any(direct)
     assert launched == len(direct)
+
+
+def test_dependent_launches_reach_the_launcher(tmp_path):
+    with_, without = run(
+        """
+        from dataclasses import replace
+        bound(x)
+        without = pdl.copy()
+        plain = engine.choose
+        engine.choose = lambda *args: replace(plain(*args), pdl=True)
+        bound(torch.zeros(5000, 64).bfloat16())
+        print(json.dumps([pdl[len(without):], without]))
+        """,
+        tmp_path,
+    )
+    assert with_ and all(with_)
+    assert without and not any(without)
 
 
 @pytest.mark.parametrize(

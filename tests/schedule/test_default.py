@@ -225,6 +225,16 @@ def test_constants_are_what_the_skeletons_take() -> None:
     assert TileConfig(64, 256, 32).piece_width(paired=True) == 128
 
 
+@ON_EACH
+def test_dependent_launches_are_dropped_where_the_target_has_none(target: Target) -> None:
+    config = TileConfig(64, 64, warps=8, pdl=True)
+    kept = config.on(target)
+    has = target.name in ("sm_90", "sm_100", "sm_120")
+    assert kept.pdl is has and kept.constants()["PDL"] is has
+    assert kept.options == {"num_warps": 8, "num_stages": 1} | ({"launch_pdl": True} if has else {})
+    assert "launch_pdl" not in TileConfig(64, 64).on(target).options
+
+
 def test_few_rows_take_short_tiles() -> None:
     plan = plan_of(read("llama_mlp"))
     config = choose(plan, plan.kernels[2], {"M": 1}, Target.parse("sm_90"), "tma")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -13,15 +14,17 @@ from torch import Tensor
 
 from fusedsl.codegen import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
     emit,
+    parts,
 )
 from fusedsl.diagnostics import FusedslError
-from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.fuse import KernelPlan, Plan, for_few_rows, has_few_rows
 from fusedsl.ir import Graph, Kind, evaluate
 from fusedsl.runtime import cache
 from fusedsl.runtime.binding import Binding, gone, needs_copy
@@ -88,6 +91,13 @@ class Engine:
                 self._emitted[main_loop] = Emitted(source, entry.path, load(entry))
             return self._emitted[main_loop]
 
+    @cached_property
+    def few_rows(self) -> Engine:
+        """The same program planned for calls with few rows: an engine with kernels of its own."""
+        plan = for_few_rows(self.plan)
+        options = {**self.options, "rows": "few"}
+        return Engine(self.source, plan, options, self.header, self.main_loop)
+
     def default_loop(self) -> str:
         """The main loop that is tried first in this process."""
         if self.main_loop != "auto":
@@ -113,8 +123,9 @@ class Engine:
             check_device(device)
             if self._is_empty(env):
                 return self._empty(binding, names, env, device)
+            engine = self.few_rows if has_few_rows(self.plan, env) else self
             with on_device(device):
-                return _Preparation(self, binding, names, given, env, device).recipe()
+                return _Preparation(engine, binding, names, given, env, device).recipe()
 
     def keep(self, binding: Binding, key: Any, recipe: Any) -> None:
         """Remember a prepared call."""
@@ -229,6 +240,15 @@ class _Preparation:
             self.buffers.append(Buffer(name, shape, type.dtype.torch))
             stride = _row_stride(shape, shape[-1])
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+        if kernel.few_rows:
+            sums = parts(kernel, self.configs[kernel.name], self.env)
+            self._place_workspace(f"{kernel.name}.parts", sums, torch.float32)
+            self._place_workspace(f"{kernel.name}.arrived", COUNTERS, torch.int32)
+
+    def _place_workspace(self, name: str, size: int, dtype: torch.dtype) -> None:
+        slot = len(self.given) + len(self.static) + len(self.buffers)
+        self.buffers.append(Buffer(name, (size,), dtype))
+        self.values[name] = Value(slot, (size,), size, dtype.itemsize, True)
 
     def _example_tensors(self) -> list[Tensor]:
         """Tensors to compile with: the ones given, and buffers of one element.
@@ -283,7 +303,7 @@ class _Preparation:
         if kernel.kind is Kind.ROW_REDUCTION:
             return (rows, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
-        tiles = rows * -(-kernel.cols.bind(self.env) // width)
+        tiles = rows * -(-kernel.cols.bind(self.env) // width) * config.split
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 | `config` | the record of every compile-time number |
 | `target` | machines: architecture, shared memory, main loop |
 | `default` | the configuration without tuning |
+| `few_rows` | the same for projections that stream their weights |
 """
 
 from fusedsl.schedule.config import TileConfig
@@ -14,10 +15,10 @@ from fusedsl.schedule.default import (
     RESIDENT_COLUMNS,
     ROW_CLASSES,
     choose,
-    power_of_two,
     row_class,
     row_segments,
 )
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 __all__ = [

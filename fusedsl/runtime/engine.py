@@ -123,7 +123,10 @@ class Engine:
             check_device(device)
             if self._is_empty(env):
                 return self._empty(binding, names, env, device)
-            engine = self.few_rows if has_few_rows(self.plan, env) else self
+            engine = self
+            if has_few_rows(self.plan, env):
+                engine = self.few_rows
+                engine.main_loop = self.main_loop
             with on_device(device):
                 return _Preparation(engine, binding, names, given, env, device).recipe()
 

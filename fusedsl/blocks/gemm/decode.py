@@ -8,7 +8,7 @@ after a wait is ordered as if each kernel had been launched on its own.
 """
 
 # releases of triton type their functions differently
-# pyright: reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import triton

@@ -50,10 +50,12 @@ def gather_parts(acc, parts_ptr, arrived_ptr, tile, part, live, SPLIT: tl.conste
     # every thread's part is written before the program counts as arrived
     tl.debug_barrier()
     last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLIT - 1
+    # as many loads at a time as registers hold
+    UNROLL: tl.constexpr = max(1, 8192 // (BN * BM))
     total = tl.zeros((BN, BM), tl.float32)
     if last:
         first = (tile * SPLIT).to(tl.int64) * (BN * BM)
-        for number in range(SPLIT):
+        for number in tl.range(0, SPLIT, loop_unroll_factor=UNROLL):
             at = parts_ptr + first + number * (BN * BM) + spots
             # past the L1 cache, which does not see what other processors write
             total += tl.load(at, mask=live, other=0.0, cache_modifier=".cg")

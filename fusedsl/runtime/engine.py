@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -14,15 +15,17 @@ from torch import Tensor
 
 from fusedsl.codegen import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
     emit,
+    parts,
 )
 from fusedsl.diagnostics import FusedslError
-from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, for_few_rows, has_few_rows
 from fusedsl.ir import Graph, Kind, Layout, evaluate
 from fusedsl.runtime import cache
 from fusedsl.runtime.binding import (
@@ -112,6 +115,20 @@ class Engine:
                 self._emitted[main_loop] = Emitted(source, entry.path, load(entry))
             return self._emitted[main_loop]
 
+    @cached_property
+    def few_rows(self) -> Engine:
+        """The same program planned for calls with few rows: an engine with kernels of its own."""
+        plan = for_few_rows(self.plan)
+        options = {**self.options, "rows": "few"}
+        return Engine(self.source, plan, options, self.header, self.main_loop)
+
+    def planned(self, env: Mapping[str, int]) -> Engine:
+        """The engine that runs a call: this one, or the one for few rows."""
+        if not has_few_rows(self.plan, env):
+            return self
+        self.few_rows.main_loop = self.main_loop
+        return self.few_rows
+
     def default_loop(self) -> str:
         """The main loop that is tried first in this process."""
         if self.main_loop != "auto":
@@ -156,7 +173,7 @@ class Engine:
         if self.is_empty(env):
             return self._empty(binding, names, env, device)
         with on_device(device):
-            made = _Preparation(self, binding, names, given, env, device)
+            made = _Preparation(self.planned(env), binding, names, given, env, device)
             made.overrides = overrides or {}
             made.compile = compile or made.compile
             return made.recipe()
@@ -323,6 +340,15 @@ class _Preparation:
             stride = self._buffer_stride(name)
             self.buffers.append(Buffer(name, shape, type.dtype.torch, stride))
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+        if kernel.few_rows:
+            sums = parts(kernel, self.configs[kernel.name], self.env)
+            self._place_workspace(f"{kernel.name}.parts", sums, torch.float32)
+            self._place_workspace(f"{kernel.name}.arrived", COUNTERS, torch.int32)
+
+    def _place_workspace(self, name: str, size: int, dtype: torch.dtype) -> None:
+        slot = len(self.given) + len(self.static) + len(self.buffers)
+        self.buffers.append(Buffer(name, (size,), dtype))
+        self.values[name] = Value(slot, (size,), size, dtype.itemsize, True)
 
     def _buffer_stride(self, name: str) -> int:
         """Rows of what stays inside the call may be padded; outputs are contiguous."""
@@ -387,7 +413,7 @@ class _Preparation:
         if kernel.kind is Kind.ROW_REDUCTION:
             return (rows, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
-        tiles = rows * -(-kernel.cols.bind(self.env) // width)
+        tiles = rows * -(-kernel.cols.bind(self.env) // width) * config.split
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.legality import EXACT_STEP, MAX_THREADS, epilogue_tiles, shared_bytes
 from fusedsl.schedule.signature import Extent
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
@@ -35,6 +37,8 @@ def choose(
     rows = row_class(kernel.rows.bind(env))
     cols = max(1, kernel.cols.bind(env))
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
+    if kernel.few_rows:
+        return replace(choose_few_rows(plan, kernel, rows, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
@@ -46,11 +50,6 @@ def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether every tile written is 16 bits wide: approximate functions then do not show."""
     tiles = [plan.type_of(v) for v in kernel.writes]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
-
-
-def power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def row_segments(cols: int) -> tuple[tuple[int, int], ...]:

@@ -104,6 +104,12 @@ def test_the_number_of_kernels() -> None:
         assert len(list(bound._binding.recipes.values())[-1].kernels) == kernels
 
 
+def test_the_source_of_few_rows() -> None:
+    program = compiled(text_of(MLP))
+    assert "gather_parts" in program.source_for("tma", few_rows=True)
+    assert "gather_parts" not in program.source_for("tma")
+
+
 # plans -------------------------------------------------------------------------------------------
 def kinds(text: str) -> list[Kind]:
     return [kernel.kind for kernel in for_few_rows(plan_of(text)).kernels]

@@ -197,8 +197,9 @@ def test_dependent_launches_reach_the_launcher(tmp_path):
         from dataclasses import replace
         bound(x)
         without = pdl.copy()
-        plain = engine.choose
-        engine.choose = lambda *args: replace(plain(*args), pdl=True)
+        from fusedsl.runtime import configure
+        plain = configure.choose
+        configure.choose = lambda *args: replace(plain(*args), pdl=True)
         bound(torch.zeros(5000, 64).bfloat16())
         print(json.dumps([pdl[len(without):], without]))
         """,

@@ -215,15 +215,16 @@ SCENARIO = """
 
     # another binary than expected, and launches that do not wait for their predecessor's end
     def compiled_with(pdl, wrong):
-        plain, sizes = engine.choose, cuda.parameter_sizes
-        engine.choose = lambda *args: replace(plain(*args), pdl=pdl)
+        from fusedsl.runtime import configure
+        plain, sizes = configure.choose, cuda.parameter_sizes
+        configure.choose = lambda *args: replace(plain(*args), pdl=pdl)
         cuda.parameter_sizes = lambda *args: sizes(*args)[wrong:]
         try:
             made = fusedsl.compile(str(program.graph())).bind(weights)
             made(x)
             found = counts(lambda: made(x)), fast[-1]["marks"]
         finally:
-            engine.choose, cuda.parameter_sizes = plain, sizes
+            configure.choose, cuda.parameter_sizes = plain, sizes
         return found
     from dataclasses import replace
     out["dependent"] = compiled_with(True, 0)

@@ -290,7 +290,7 @@ class _Running:
     def results(self) -> tuple[Tensor, ...]:
         """Run every kernel once over poisoned buffers; copies of the outputs."""
         for tensor in self.tensors[len(self.tensors) - len(self.recipe.buffers) :]:
-            tensor.fill_(float("nan"))
+            tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
         for index in range(len(self.recipe.launches)):
             self.call(index)()
         return tuple(self.tensors[slot].clone() for slot, _ in self.recipe.outputs)

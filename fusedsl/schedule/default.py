@@ -16,7 +16,8 @@ from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
-ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
+#: Waves of tiles decide a projection's time: from 64 on a class spans a factor of at most 3 to 2.
+ROW_CLASSES = (16, 64, *(top for n in range(7, 16) for top in (3 << (n - 2), 1 << n)))
 
 #: Widest row kept in registers, in elements (the resident row skeleton).
 RESIDENT_COLUMNS = 32768
@@ -28,6 +29,12 @@ LOOPED_COLUMNS = 16384
 def row_class(rows: int) -> int:
     """The class of a number of rows: the upper end that stands for it in every choice."""
     return next((top for top in ROW_CLASSES if rows <= top), ROW_CLASSES[-1])
+
+
+def _samples(top: int) -> tuple[int, ...]:
+    """Numbers of rows that stand for a class: its ends and its middle."""
+    below = max((end for end in ROW_CLASSES if end < top), default=0)
+    return tuple(dict.fromkeys((top, (below + 1 + top) // 2, below + 1)))
 
 
 def choose(
@@ -102,8 +109,8 @@ def _gemm(
         sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
     if applies(target, main_loop, operand.dtype.bytes):
-        extent = Extent(rows, cols, depth)
-        found = choose_hopper(plan, kernel, extent, target, main_loop)
+        at = [Extent(sample, cols, depth) for sample in _samples(rows)]
+        found = choose_hopper(plan, kernel, at, target, main_loop)
         if found is not None:
             return _short(found, rows, depth)
     table = _FP32 if exact else _table(target)

@@ -9,7 +9,7 @@ from itertools import product
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Kind
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.default import choose, row_class
+from fusedsl.schedule.default import choose
 from fusedsl.schedule.legality import (
     EXACT_STEP,
     epilogue_tiles,
@@ -40,7 +40,6 @@ def candidates(
     if target.backend == "interpreter":
         return (default,)
     extent = Extent.of(plan, kernel, env)
-    extent = replace(extent, rows=row_class(extent.rows))
     if kernel.few_rows:
         every = _few_rows_space(plan, kernel, default, target, main_loop)
     elif kernel.kind is Kind.GEMM:

@@ -2,10 +2,11 @@
 
     python -m benchmarks.tables [--families plain,paired,residual] [--limit 8] [--seconds 600]
 
-Each family is tuned at every N and K of the grid and the upper end of the row classes that end in a
-power of two. What the time model would have chosen is the default here, whatever a table says; an
-entry is kept where the fastest configuration saves more than 2 % on it. Kernels are compiled first, in processes of
-their own: rows are no part of that. `--seconds` bounds the timing; what is left out is reported.
+Each family is tuned at every N and K of the grid and at the upper end of the row classes that end
+in a power of two. What the time model would have chosen is the default here, whatever a table says;
+an entry is kept where the fastest configuration saves more than 2 % on it. Kernels are compiled
+first, in processes of their own: rows are no part of that. `--seconds` bounds the timing; what is
+left out is reported.
 """
 
 from __future__ import annotations

@@ -27,6 +27,13 @@ MAX_BOX = 256
 #: Guide, compute capabilities 8.x and 9.0).
 RESERVED = 1024
 
+#: Bytes by which `shared_bytes` may fall short: barriers beside buffers that leave no gap.
+_SLACK = 64
+
+#: Rows of the accumulator that a warp holds (wgmma). Where warps lie side by side, splitting it in
+#: pieces takes shared memory for the whole of it.
+_WARP_ROWS = 16
+
 #: 32-bit registers of a multiprocessor, and the most that one thread can have (NVIDIA).
 _REGISTERS, _PER_THREAD = 65_536, 255
 
@@ -71,11 +78,14 @@ def _gemm_problem(
         return f"precision {config.precision} with steps of {config.block_k}"
     if target.backend == "interpreter":
         return None
+    spread = config.block_m >= 64 and config.warps * _WARP_ROWS > config.block_m
+    if spread and item < 4 and main_loop != "pointer":
+        return f"{config.warps} warps lie side by side in {config.block_m} rows"
     if config.stages < 1 or (main_loop != "pointer") != (config.programs > 0):
         return f"{config.stages} stages, {config.programs} programs"
     tiles = epilogue_tiles(plan, kernel, main_loop)
     used = shared_bytes(config, kernel.paired, item, tiles)
-    if used > target.shared_limit:
+    if used + _SLACK > target.shared_limit:
         return f"{used} of {target.shared_limit} bytes of shared memory"
     if target.backend == "cuda":
         return _registers_problem(config) or _descriptor_problem(config, piece, item, tiles)

@@ -15,16 +15,19 @@ from fusedsl.codegen.emit import emit
 from fusedsl.codegen.kernels import is_resident
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
+    parts,
     tile_group,
 )
 
 __all__ = [
     "COMPILE_TIME_ROLES",
+    "COUNTERS",
     "Arg",
     "KernelSource",
     "ProgramSource",
@@ -32,5 +35,6 @@ __all__ = [
     "compile_time_value",
     "emit",
     "is_resident",
+    "parts",
     "tile_group",
 ]

@@ -179,7 +179,7 @@ def _looped(kernel: KernelPlan, body: Body) -> Emitted:
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
         ready = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
-        passes.append(_statistics_pass(body, kernel, ready))
+        passes.append(statistics_pass(body, kernel, ready))
         remaining = [n for n in remaining if n not in ready]
         remaining = _emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
@@ -217,7 +217,11 @@ def _depends_on_none(node: Node, nodes: list[Node]) -> bool:
     return True
 
 
-def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+def statistics_pass(
+    body: Body, kernel: KernelPlan, ready: list[Node], width: str = "BLOCK_N", total: str = "N"
+) -> dict[str, list[str]]:
+    """A pass over rows of `total` columns, `width` at a time, that takes statistics."""
+    count = f"min({width}, {total} - start)"
     before: list[str] = []
     inside: list[str] = []
     after: list[str] = []
@@ -230,14 +234,14 @@ def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[
         for name, identity in zip(running, node.block.reduction.identity, strict=True):
             before.append(fragment("state", name, _constant(identity), "BLOCK_M"))
         inside.append(f"# {node.block.name}: {node.origin or node.name}")
-        states = body.chunk(node, node.inputs[0], "min(BLOCK_N, N - start)", inside)
+        states = body.chunk(node, node.inputs[0], count, inside)
         merge = function_name(node.block.reduction.merge)
-        arguments = ["start", *running, "min(BLOCK_N, N - start)", *states]
+        arguments = ["start", *running, count, *states]
         inside.append(fragment("call", running, merge, arguments))
         after.append(f"# {node.block.name}: {node.origin or node.name}")
         made = body.values
         body.values = dict(outer)
-        body.finish(node, running, "N", after)
+        body.finish(node, running, total, after)
         outer = body.values
         body.values = {**made, **outer}
     body.values = dict(outer)

@@ -156,7 +156,7 @@ class Recipe:
             tensors.append(buffer.allocate(device))
         if poison:
             for tensor in tensors[len(tensors) - len(self.buffers) :]:
-                tensor.fill_(float("nan"))
+                tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
         if device.type == "cuda" and not here:
             with torch.cuda.device(device):
                 self._launch(tensors)

@@ -10,6 +10,7 @@
 | `tables` | tuned configurations that ship |
 | `hopper` | the default of 16-bit projections on Hopper, by table or model |
 | `default` | the configuration without tuning |
+| `few_rows` | the same for projections that stream their weights |
 | `space` | every configuration worth timing |
 """
 
@@ -19,12 +20,12 @@ from fusedsl.schedule.default import (
     RESIDENT_COLUMNS,
     ROW_CLASSES,
     choose,
-    power_of_two,
     row_class,
     row_segments,
 )
 from fusedsl.schedule.legality import MAX_THREADS, problem
 from fusedsl.schedule.signature import Extent, family, signature
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.space import candidates
 from fusedsl.schedule.target import Target
 

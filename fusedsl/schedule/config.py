@@ -19,6 +19,9 @@ class TileConfig:
     `pdl` launches the kernel before the one ahead of it on the stream has ended (programmatic
     dependent launch): its text must wait (`gdc_wait`) before it first reads what another kernel
     writes, and before it writes anything that another may still read.
+
+    For projections of few rows: `split` programs share the K of one tile of columns; `ahead` is
+    the columns of each weight row that a program asks into the L2 cache before it waits.
     """
 
     block_m: int
@@ -32,6 +35,8 @@ class TileConfig:
     fast: bool = False
     precision: str = "ieee"
     pdl: bool = False
+    split: int = 1
+    ahead: int = 0
 
     def piece_width(self, paired: bool) -> int:
         """Output columns the epilogue handles at a time: the width of a per-tile statistic."""
@@ -60,4 +65,6 @@ class TileConfig:
             "FAST": self.fast,
             "PRECISION": self.precision,
             "PDL": self.pdl,
+            "SPLIT": self.split,
+            "AHEAD": self.ahead,
         }

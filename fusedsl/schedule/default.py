@@ -8,13 +8,16 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.legality import EXACT_STEP, MAX_THREADS, epilogue_tiles, shared_bytes
 from fusedsl.schedule.signature import Extent
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
-ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
+#: Waves of tiles decide a projection's time: from 64 on a class spans a factor of at most 3 to 2.
+ROW_CLASSES = (16, 64, *(top for n in range(7, 16) for top in (3 << (n - 2), 1 << n)))
 
 #: Widest row kept in registers, in elements (the resident row skeleton).
 RESIDENT_COLUMNS = 32768
@@ -28,6 +31,12 @@ def row_class(rows: int) -> int:
     return next((top for top in ROW_CLASSES if rows <= top), ROW_CLASSES[-1])
 
 
+def _samples(top: int) -> tuple[int, ...]:
+    """Numbers of rows that stand for a class: its ends and its middle."""
+    below = max((end for end in ROW_CLASSES if end < top), default=0)
+    return tuple(dict.fromkeys((top, (below + 1 + top) // 2, below + 1)))
+
+
 def choose(
     plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target, main_loop: str
 ) -> TileConfig:
@@ -35,6 +44,8 @@ def choose(
     rows = row_class(kernel.rows.bind(env))
     cols = max(1, kernel.cols.bind(env))
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
+    if kernel.few_rows:
+        return replace(choose_few_rows(plan, kernel, rows, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
@@ -46,11 +57,6 @@ def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether every tile written is 16 bits wide: approximate functions then do not show."""
     tiles = [plan.type_of(v) for v in kernel.writes]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
-
-
-def power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def row_segments(cols: int) -> tuple[tuple[int, int], ...]:
@@ -103,8 +109,8 @@ def _gemm(
         sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
     if applies(target, main_loop, operand.dtype.bytes):
-        extent = Extent(rows, cols, depth)
-        found = choose_hopper(plan, kernel, extent, target, main_loop)
+        at = [Extent(sample, cols, depth) for sample in _samples(rows)]
+        found = choose_hopper(plan, kernel, at, target, main_loop)
         if found is not None:
             return _short(found, rows, depth)
     table = _FP32 if exact else _table(target)

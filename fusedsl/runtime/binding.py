@@ -109,6 +109,8 @@ class Binding:
         weights: the originals, as far as they are still needed; empty for weights given per call.
         stamps: what the originals looked like when `values` was made.
         recipes: calls that have been prepared, by the layout of their activations.
+        graded: whether a weight requires gradients.
+        epoch: another object once prepared calls no longer hold.
     """
 
     plan: Plan
@@ -119,6 +121,8 @@ class Binding:
     consumed: frozenset[str] = frozenset()
     device: torch.device | None = None
     recipes: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    graded: bool = False
+    epoch: object = field(default_factory=object)
     _watch: tuple[tuple[Tensor, int, int], ...] = ()
     _ready: Any = None
     _streams: set[int] = field(default_factory=set[int])
@@ -157,10 +161,10 @@ class Binding:
 
     def is_stale(self) -> bool:
         """Whether an original was written to or moved since; a host-side check of the stamps."""
-        return any(
-            tensor.data_ptr() != pointer or (version >= 0 and tensor._version != version)
-            for tensor, pointer, version in self._watch
-        )
+        for tensor, pointer, version in self._watch:
+            if tensor.data_ptr() != pointer or (version >= 0 and tensor._version != version):
+                return True
+        return False
 
     def refresh(self, *, force: bool = False) -> None:
         """Compute the values anew from the originals as they are now.
@@ -198,11 +202,16 @@ class Binding:
                 old.copy_(new)
             self.values[name] = old
         if any(self.values[name] is not old for name, old in before.items()) or moved:
-            self.recipes.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of prepared calls: a value has moved."""
+        self.recipes.clear()
+        self.epoch = object()
 
     def wait(self, stream: int) -> None:
         """Order the first call on another stream after the folding (not within a capture)."""
-        if stream in self._streams or self._ready is None or self.device is None:
+        if self._ready is None or stream in self._streams or self.device is None:
             return
         if not capturing(self.device):
             torch.cuda.current_stream(self.device).wait_event(self._ready)
@@ -232,6 +241,7 @@ class Binding:
             (tensor, self.stamps[name].pointer, self.stamps[name].version)
             for name, tensor in self.weights.items()
         )
+        self.graded = any(tensor.requires_grad for tensor in self.weights.values())
 
 
 def gone(consumed: frozenset[str]) -> Diagnostic:

@@ -33,8 +33,11 @@ from fusedsl.runtime.launch import (
     ALIGNMENT,
     Grid,
     KernelLauncher,
+    Wanted,
     describe,
+    digest_triton,
     int_class,
+    kernels_for,
 )
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.recipe import Buffer, Descriptor, EmptyRecipe, Launch, Recipe
@@ -127,6 +130,8 @@ class Engine:
             if has_few_rows(self.plan, env):
                 engine = self.few_rows
                 engine.main_loop = self.main_loop
+            if device.type == "cuda" and not interprets():
+                digest_triton()
             with on_device(device):
                 return _Preparation(engine, binding, names, given, env, device).recipe()
 
@@ -172,6 +177,17 @@ class Engine:
         return EmptyRecipe(tuple(t.concrete(env) for t in types), dtypes, device, compute)
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A launch whose kernel may have to be compiled first; see `Launch`."""
+
+    wanted: Wanted
+    grid: Grid
+    template: list[Any]
+    pointers: tuple[tuple[int, int], ...]
+    descriptors: tuple[Descriptor, ...]
+
+
 class _Preparation:
     """One call being prepared."""
 
@@ -205,7 +221,12 @@ class _Preparation:
             self._schedule(kernel)
             self._place_outputs(kernel)
         tensors = self._example_tensors()
-        launches = tuple(self._launch(kernel, tensors) for kernel in self.plan.kernels)
+        requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
+        compiled = kernels_for([request.wanted for request in requests], self.device)
+        launches = tuple(
+            Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
+            for kernel, r in zip(compiled, requests, strict=True)
+        )
         outputs: list[tuple[int, bool]] = []
         for name in self.plan.graph.outputs:
             slot = self.values[name].slot
@@ -310,7 +331,7 @@ class _Preparation:
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------
-    def _launch(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> Launch:
+    def _request(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> _Request:
         launcher = self.engine.launcher(kernel, self.loops[kernel.name], self.configs[kernel.name])
         template: list[Any] = []
         pointers: list[tuple[int, int]] = []
@@ -330,8 +351,13 @@ class _Preparation:
                 key.append(entry if constant else int_class(entry) if arg.role == "stride" else 0)
             template.append(entry)
         example = self._example(template, pointers, descriptors, tensors)
-        compiled = launcher.kernel(tuple(key), self.device, example)
-        return Launch(compiled, self._grid(kernel), template, tuple(pointers), tuple(descriptors))
+        return _Request(
+            Wanted(launcher, tuple(key), example),
+            self._grid(kernel),
+            template,
+            tuple(pointers),
+            tuple(descriptors),
+        )
 
     def _example(
         self,

@@ -19,6 +19,9 @@ from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain
+from fusedsl.runtime.launch import digest_triton
+from fusedsl.runtime.prepared import Prepared
+from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
 
 #: Sets of weights, given per call, whose folded values are kept.
@@ -61,6 +64,15 @@ class _Caller:
         self._engine = engine
         self._params = tuple(params)
         self._names = tuple(p.name for p in params)
+        #: The last call and what it ran on: tried first.
+        self._last: tuple[Prepared, Binding] | None = None
+        #: Parameters that must be the same tensors, unchanged, for a prepared call to hold.
+        self._fixed: frozenset[str] = frozenset()
+
+    def _repeat(self, tensors: Sequence[Any]) -> tuple[Tensor, ...] | None:
+        """The outputs, if this is the last call again (with other values, or other tensors)."""
+        last = self._last
+        return None if last is None else last[0](last[1], tensors)
 
     def _run(
         self, binding: Binding, tensors: Sequence[Any], env: Dims, poison: bool = False
@@ -75,9 +87,19 @@ class _Caller:
             recipe = self._engine.recipe(binding, self._names, tensors, dims.values)
             if key is not None:
                 self._engine.keep(binding, key, recipe)
+        prepared = recipe.prepared
+        if prepared is not None and not poison:
+            outputs = prepared(binding, tensors)
+            if outputs is not None:
+                self._last = prepared, binding
+                return outputs
         if binding.device is not None and binding.device.type == "cuda":
             binding.wait(stream_getter()(binding.device.index))
-        return recipe.run(tensors, poison=poison)
+        outputs = recipe.run(tensors, poison=poison)
+        if prepared is None and isinstance(recipe, Recipe):
+            fixed = [i for i, name in enumerate(self._names) if name in self._fixed]
+            recipe.prepared = Prepared.of(recipe, binding, tensors, fixed)
+        return outputs
 
     def _count(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> bool:
         return not named and len(tensors) == len(self._names)
@@ -100,7 +122,7 @@ class Program(_Caller):
         super().__init__(
             Engine(stages.source, stages.plan, options.to_json(), header), stages.source.params
         )
-        self._folding = folded_names(stages.plan)
+        self._folding = self._fixed = folded_names(stages.plan)
         self._weights = tuple(p for p in stages.source.params if p.weight)
         self._plain: Binding | None = None
         self._sets: list[_WeightSet] = []
@@ -118,7 +140,10 @@ class Program(_Caller):
         unchanged). Raises FusedslError: F0501 to F0508, F0601, F0603, F0604, F0606.
         """
         given = self._given(tensors, named)
-        return _single(self._run(self._binding_for(given), given, Dims()))
+        outputs = self._repeat(given)
+        if outputs is None:
+            outputs = self._run(self._binding_for(given), given, Dims())
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def bind(
         self,
@@ -147,7 +172,10 @@ class Program(_Caller):
         with torch.no_grad():
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
-        with on_device(given[0].device if given else torch.device("cpu")):
+        device = given[0].device if given else torch.device("cpu")
+        if device.type == "cuda":
+            digest_triton()  # beside the folding
+        with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)
         return BoundProgram(self, binding)
@@ -230,7 +258,7 @@ class Program(_Caller):
             raise FusedslError(unknown_option("main loop", value, ("auto", "tma", "pointer")))
         with self._engine.lock:
             self._engine.main_loop = value
-            self._plain, self._sets = None, []
+            self._plain, self._sets, self._last = None, [], None
 
     def run_poisoned(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """A call whose every buffer holds NaN before the first launch."""
@@ -319,7 +347,10 @@ class BoundProgram(_Caller):
         F0505 where such a weight was folded together with a consumed one.
         """
         given = self._given(tensors, named)
-        return _single(self._run(self._fresh(), given, self._binding.dims))
+        outputs = self._repeat(given)
+        if outputs is None:
+            outputs = self._run(self._fresh(), given, self._binding.dims)
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
         """Run once and drop the result: after it, the same call captures into a CUDA graph."""
@@ -364,10 +395,6 @@ class BoundProgram(_Caller):
         if self._grad and torch.is_grad_enabled():
             raise FusedslError(no_gradients(self._grad))
         return binding
-
-
-def _single(outputs: tuple[Tensor, ...]) -> Output:
-    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _given_twice(name: str) -> Diagnostic:

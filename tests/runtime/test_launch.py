@@ -17,12 +17,14 @@ import pytest
 from fusedsl.runtime.launch import int_class, is_known_launcher
 
 PRELUDE = """
+    import itertools
     import json
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
 
     launches, loads, pdl = [], [], []
+    numbers = itertools.count(1)
 
     class Launcher:
         def __init__(self, src, metadata):
@@ -34,7 +36,7 @@ PRELUDE = """
     class Utils:
         def load_binary(self, name, binary, shared, device):
             loads.append(name)
-            return "module", len(loads), 32, 0, 1024
+            return "module", next(numbers), 32, 0, 1024
         def unload_module(self, module):
             pass
         def get_device_properties(self, device):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusedsl.blocks.gemm.decode import await_earlier, fetch_ahead, gather_parts
+from fusedsl.blocks.gemm.decode import admit_next, await_earlier, fetch_ahead, gather_parts
 from fusedsl.codegen.body import Body
 from fusedsl.codegen.kernels import (
     Emitted,
@@ -24,7 +24,7 @@ from fusedsl.ir import Contracts
 _CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "PRECISION", "SPLIT", "AHEAD", "PDL")
 
 #: What the skeleton calls.
-FEW_ROWS_FUNCTIONS = (await_earlier, fetch_ahead, gather_parts)
+FEW_ROWS_FUNCTIONS = (admit_next, await_earlier, fetch_ahead, gather_parts)
 
 #: Bytes that a request for a cache line brings.
 _LINE = 128
@@ -40,7 +40,10 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
     ahead = _ahead(body, kernel)
     partial = _partial_sums(plan, body, kernel)
     stream, rest = _streamed(body, kernel)
-    passes = _passes(body, kernel)
+    # a kernel that sees all of K can take its statistics along the way
+    whole = not partial["parts"]
+    passes = _passes(body, kernel, "BLOCK_K" if whole else "STREAM_K")
+    along = _along(passes.pop()) if whole and len(passes) == 1 else {}
     columns: list[str] = []
     side: list[str] = []
     _start_side(body, kernel, side)
@@ -60,6 +63,8 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
         ahead=ahead,
         stream=stream,
         passes=passes,
+        along=along,
+        wide="BLOCK_K" if whole else "STREAM_K",
         column_lines=columns,
         side_lines=side,
         **partial,
@@ -101,15 +106,22 @@ def _partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, objec
     return names
 
 
-def _passes(body: Body, kernel: KernelPlan) -> list[dict[str, list[str]]]:
-    """Passes over the streamed operand that take its statistics, the dependent ones later."""
+def _along(taken: dict[str, list[str]]) -> dict[str, list[str]]:
+    """A pass as a part of the main loop: its loads go ahead of the dot, what it computes after."""
+    loads = [line for line in taken["inside"] if "tl.load(" in line]
+    return {**taken, "loads": loads, "inside": [n for n in taken["inside"] if n not in loads]}
+
+
+def _passes(body: Body, kernel: KernelPlan, wide: str) -> list[dict[str, list[str]]]:
+    """Passes over the streamed operand that take its statistics, the dependent ones later; `wide`
+    columns at a time."""
     passes: list[dict[str, list[str]]] = []
     remaining = list(kernel.recomputed)
     stored, body.kernel = body.kernel, replace(kernel, steps=kernel.recomputed, writes=())
-    width, body.width = body.width, "STREAM_K"
+    width, body.width = body.width, wide
     while any(is_reduction(node) for node in remaining):
         ready = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
-        passes.append(statistics_pass(body, body.kernel, ready, "STREAM_K", "K"))
+        passes.append(statistics_pass(body, body.kernel, ready, wide, "K"))
         remaining = [n for n in remaining if n not in ready]
         remaining = _emit_columns(body, remaining, passes[-1]["after"])
     body.kernel, body.width = stored, width

@@ -16,7 +16,7 @@ SKELETON = frozenset(
         "start", "min", "max", "range", "float", "lane", "a_rows", "a_live", "b_cols", "b_live",
         "begin", "end", "steps", "share_k", "turned", "finishes", "parts_ptr", "arrived_ptr",
         "clear_ptr", "ahead_n", "ahead_k", "UNROLL", "SPLIT", "AHEAD", "PDL",
-        "await_earlier", "fetch_ahead", "gather_parts",
+        "admit_next", "await_earlier", "fetch_ahead", "gather_parts",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]
 )  # fmt: skip

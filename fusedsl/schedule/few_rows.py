@@ -66,9 +66,41 @@ def _base(shape: _Shape, target: Target) -> TileConfig:
         config = replace(config, ahead=256)
     if shape.item == 4:
         return replace(config, block_n=32 if not shape.paired else 64, block_k=16, stages=4)
-    while _shared_bytes(config, shape.item) > target.shared_limit // 2 and config.stages > 2:
-        config = replace(config, stages=config.stages - 1)
+    if not target.has_pdl:
+        return _fitted(config, shape.item, target.shared_limit // 2)
+    return _fitted(_streaming(config, shape, target), shape.item, target.shared_limit)
+
+
+def _streaming(config: TileConfig, shape: _Shape, target: Target) -> TileConfig:
+    """Tiles for 16-bit operands from sm_90 on (measured on an H200; docs/performance.md).
+
+    A kernel that does not share K finishes in one round of programs, so that no few tiles come
+    last: two on a multiprocessor, or one that is twice as wide where there are more tiles or x is
+    as tall as a narrow tile is wide. One that does has a single program there, with more stages.
+    """
+    tiles = -(-shape.cols // (32 if shape.paired else 64))
+    if _shares(shape, tiles):
+        return replace(config, stages=6 if config.block_m == 16 else 4)
+    if tiles <= target.sms or (tiles <= 2 * target.sms and config.block_m == 16):
+        return config
+    return replace(config, block_n=128, stages=3 if tiles > 2 * target.sms else 4)
+
+
+def _fitted(config: TileConfig, item: int, limit: int) -> TileConfig:
+    """The configuration with as many stages, then as deep a step, as shared memory holds."""
+    while _shared_bytes(config, item) > limit - 2048:
+        if config.stages > 2:
+            config = replace(config, stages=config.stages - 1)
+        elif config.block_k > 32:
+            config = replace(config, block_k=config.block_k // 2)
+        else:
+            return config
     return config
+
+
+def _shares(shape: _Shape, tiles: int) -> bool:
+    """Whether K is shared: one program for each multiprocessor, with more in flight."""
+    return shape.may_share and tiles <= MOST_SHARED_TILES
 
 
 def _shared_bytes(config: TileConfig, item: int) -> int:
@@ -86,9 +118,9 @@ def _shared(config: TileConfig, shape: _Shape, target: Target) -> TileConfig:
     width = config.block_n // 2 if shape.paired else config.block_n
     tiles = -(-shape.cols // width)
     steps = -(-shape.depth // config.block_k)
-    if not shape.may_share or tiles > MOST_SHARED_TILES:
+    if not _shares(shape, tiles):
         return config
     interpreted = target.backend == "interpreter"
-    room = 2 * tiles if interpreted else 2 * target.sms
+    room = 2 * tiles if interpreted else target.sms
     fewest = 1 if interpreted else FEWEST_STEPS
     return replace(config, split=max(1, min(room // tiles, steps // fewest, 16)))

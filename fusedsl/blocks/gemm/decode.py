@@ -29,10 +29,15 @@ def fetch_ahead(pointers):
 
 
 @triton.jit
-def await_earlier():
-    """Wait until the kernels before this one have ended, then let the next one start."""
-    tl.extra.cuda.gdc_wait()
+def admit_next():
+    """Let the next kernel start as soon as there is room for it: it waits for this one's end."""
     tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def await_earlier():
+    """Wait until the kernels before this one have ended, and their writes are seen."""
+    tl.extra.cuda.gdc_wait()
 
 
 @triton.jit

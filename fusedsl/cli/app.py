@@ -295,6 +295,77 @@ def _print_build(report: Any, out: Path) -> None:
         print_errors(FusedslError(report.diagnostics), as_json=False)
 
 
+@app.command(
+    epilog="Examples: fusedsl bench examples/llama_mlp.fdsl --shapes M=1,64,4096; "
+    "fusedsl bench norm.fdsl --against compile,bare --plot norm.svg"
+)
+@_reporting
+def bench(
+    file: File,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            help="Peers: eager, compile (torch.compile, two modes), bare (the projections in "
+            "cuBLAS, or a copy where there are none), quack.",
+        ),
+    ] = "eager,compile,bare",
+    shapes: Annotated[
+        str | None,
+        typer.Option("--shapes", help="Sizes of symbolic dimensions, a row each: M=1,4096,F=512."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu (interpreted) or cuda; cuda if usable.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="Rounds that medians are taken over.")
+    ] = None,
+    shrink: Annotated[
+        int | None,
+        typer.Option(
+            "--shrink",
+            min=1,
+            help="Divide the fixed dimensions by this; on a CPU, by what it takes to be quick.",
+        ),
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the rows as a table to this file.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw a roofline and bars: .svg, .png or .pdf (matplotlib)."),
+    ] = None,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Time a program beside its peers and the roofline, everything verified, in one run.
+
+    Times are medians of the device's, the inputs rotated and not in the cache; warm ones stand
+    beside them. Every output is held against fp64 before the timing, and what was timed after it.
+    Exits with 1 if an output of the program is worse than eager's.
+    """
+    from fusedsl.cli import bench as work
+
+    found = work.run(
+        _load(file),
+        against=against,
+        shapes=shapes,
+        device=device,
+        numerics=numerics,
+        factor=shrink,
+        rounds=rounds,
+        plot=plot,
+        quiet=as_json,
+    )
+    if as_json:
+        print_json(found)
+    else:
+        work.show(found)
+    work.write(found, markdown, plot)
+    if not found["ok"]:
+        raise typer.Exit(1)
+
+
 judge.register(app)
 language.register(app)
 mcp.register(app)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 ROWS = 128
 
 #: Multiplications and additions above which a run in the interpreter takes long.
-_LONG = 4e9
+LONG = 4e9
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,15 @@ def run(
     env = complete_dims(graph, {**dims_of(graph, loaded), **parse_dims(dims)}, ROWS)
     program = fusedsl.compile(graph, numerics=numerics)
     _warn(graph, env, where, factor)
-    try:
+    with reporting_memory(env):
         return _measure(program, graph, env, where, seed, loaded, repeat)
+
+
+@contextlib.contextmanager
+def reporting_memory(env: Mapping[str, int]) -> Iterator[None]:
+    """What does not fit in memory is a mistake with a code (F0105)."""
+    try:
+        yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
             raise FusedslError(_too_large(env, str(error))) from None
@@ -110,6 +116,7 @@ def _measure(
     import torch
 
     from fusedsl.ir import evaluate, evaluate_eager, random_inputs
+    from fusedsl.runtime.timing import wall_ms
 
     inputs = random_inputs(graph, env, seed=seed, device=where)
     inputs.update({name: tensor.to(where) for name, tensor in loaded.items()})
@@ -118,8 +125,8 @@ def _measure(
         outputs = _outputs(program, tensors)
         exact = evaluate(graph, inputs)
         eager = evaluate_eager(graph, inputs)
-        ms = _median_ms(lambda: program(*tensors), where, repeat)
-        eager_ms = _median_ms(lambda: evaluate_eager(graph, inputs), where, repeat)
+        ms = wall_ms(lambda: program(*tensors), where, repeat)
+        eager_ms = wall_ms(lambda: evaluate_eager(graph, inputs), where, repeat)
     lines = program.explain(env)
     compared = _compare(dict(zip(graph.outputs, outputs, strict=True)), exact, eager)
     return Run(
@@ -161,34 +168,13 @@ def _compare(
     return table
 
 
-def _median_ms(call: Callable[[], Any], device: str, repeat: int) -> float:
-    import torch
-
-    times: list[float] = []
-    for _ in range(repeat):
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        started = time.perf_counter()
-        call()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times)
-
-
 def _warn(graph: Graph, env: Mapping[str, int], device: str, factor: int) -> None:
     """Say so before a run that will take minutes in the interpreter."""
-    from fusedsl.ir import Contracts
+    from fusedsl.runtime.roofline import flops_of
 
     if not device.startswith("cpu"):
         return
-    work = 0
-    for node in graph.nodes:
-        for law in node.block.laws_of(Contracts):
-            rows, cols = node.type.rows.bind(env), node.type.cols.bind(env)
-            weight = node.operand(law.weight)
-            assert isinstance(weight, str)
-            work += 2 * rows * cols * graph.types[weight].shape[law.k_axis].bind(env)
-    if work > _LONG:
+    work = flops_of(graph, env)
+    if work > LONG:
         hint = "" if factor > 1 else "; --shrink 64 gives a quick look"
         note(f"note: {work / 1e9:.0f} GFLOP in Triton's interpreter on the CPU takes long{hint}")

@@ -39,12 +39,17 @@ class Case:
 
     @staticmethod
     def make(graph: Graph, env: Mapping[str, int], device: str, *, seed: int = 0) -> Case:
-        """Fresh random inputs, as many sets as are worth rotating and fit in memory."""
-        case = Case(graph, dict(env), device)
-        for index in range(_count(graph, env, device)):
-            drawn = random_inputs(graph, env, seed=seed + index, device=device, drawn_on=device)
-            case.sets.append(drawn)
-        return case
+        """Random inputs, in as many sets as are worth rotating and fit in memory.
+
+        The first set is drawn; in the others every tensor is the first one's, rolled along its
+        first axis by a distance of its own: other values everywhere, at other addresses.
+        """
+        first = random_inputs(graph, env, seed=seed, device=device)
+        sets = [first]
+        for index in range(1, _count(graph, env, device)):
+            far = enumerate(first.items(), start=1)
+            sets.append({name: t.roll(index * (2 * i + 1), 0) for i, (name, t) in far})
+        return Case(graph, dict(env), device, sets)
 
     def tensors(self, index: int) -> tuple[Tensor, ...]:
         """The inputs of a set, in the order of the signature."""

@@ -54,11 +54,14 @@ def check_plot(path: Path) -> None:
 
 @contextmanager
 def figure(
-    path: Path, size: tuple[float, float], columns: Sequence[float] = (1.0,)
+    path: Path,
+    size: tuple[float, float],
+    columns: Sequence[float] = (1.0,),
+    about: str | None = None,
 ) -> Iterator[Any]:
     """A figure that is saved to `path` when the block ends; gives its axes, left to right.
 
-    Nothing in the file depends on the time or on the machine.
+    Nothing in the file depends on the time or on the machine. `about` goes into its description.
     """
     check_plot(path)
     import matplotlib
@@ -80,9 +83,14 @@ def figure(
         grid = made.add_gridspec(1, len(columns), width_ratios=list(columns))
         axes = [made.add_subplot(grid[0, i]) for i in range(len(columns))]
         yield axes if len(axes) > 1 else axes[0]
-        undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+        said: dict[str, dict[str, Any]] = {
+            "svg": {"Date": None, "Description": about},
+            "pdf": {"CreationDate": None, "Subject": about},
+            "png": {"Description": about},
+        }
         kind = path.suffix.lower().lstrip(".")
-        made.savefig(path, format=kind, dpi=150, metadata=undated.get(kind))
+        kept = {k: v for k, v in said[kind].items() if v is not None or k.endswith("Date")}
+        made.savefig(path, format=kind, dpi=150, metadata=kept)
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:

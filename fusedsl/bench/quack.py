@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fusedsl.ir import Graph, Node
 
-Values = dict[str, Any]
+Values = dict[Any, Any]
 Step = Callable[[Values], None]
 Prepared = Callable[[], tuple[Tensor, ...]]
 

@@ -85,24 +85,15 @@ def bind_dims(graph: Graph, inputs: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def random_inputs(
-    graph: Graph,
-    env: Mapping[str, int],
-    *,
-    seed: int,
-    device: str = "cpu",
-    drawn_on: str = "cpu",
+    graph: Graph, env: Mapping[str, int], *, seed: int, device: str = "cpu"
 ) -> dict[str, Tensor]:
     """Fresh normal inputs; a matrix weight is scaled by 1/sqrt of its last axis, a vector lies
-    near 1 so that gains look like gains.
-
-    Drawn on the CPU, the values of a seed are the same for every device; drawn on a GPU, they come
-    quickly.
-    """
-    generator = torch.Generator(device=drawn_on).manual_seed(seed)
+    near 1 so that gains look like gains."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
     inputs: dict[str, Tensor] = {}
     for param in graph.params:
         shape = param.type.concrete(env)
-        data = torch.randn(shape, generator=generator, dtype=torch.float32, device=drawn_on)
+        data = torch.randn(shape, generator=generator, dtype=torch.float32)
         if param.weight and len(shape) == 2:
             data = data / max(1, shape[-1]) ** 0.5
         elif param.weight:

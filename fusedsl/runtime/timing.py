@@ -66,7 +66,8 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 5, rep: int = 60) -
     torch.cuda.synchronize()
     for _ in range(rounds):
         for name, call in calls.items():
-            samples[name].append(do_bench(call, warmup=15, rep=rep, return_mode="median"))
+            took: Any = do_bench(call, warmup=15, rep=rep, return_mode="median")
+            samples[name].append(took)
     return {name: statistics.median(values) for name, values in samples.items()}
 
 

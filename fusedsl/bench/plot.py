@@ -66,7 +66,7 @@ def figure(
     check_plot(path)
     import matplotlib
 
-    look = {
+    look: Any = {
         "svg.hashsalt": "fusedsl",
         "svg.fonttype": "path",
         "font.family": "DejaVu Sans",

@@ -12,7 +12,7 @@ import typer
 
 from fusedsl.cli import judge, language, mcp
 from fusedsl.cli.mend import Mended, mend
-from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
+from fusedsl.cli.output import failure, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
 app = typer.Typer(
@@ -221,28 +221,9 @@ def run(
     if as_json:
         print_json(result.to_json())
     else:
-        _print_run(result)
+        compare.show(result)
     if not result.ok:
         raise typer.Exit(1)
-
-
-def _print_run(result: Any) -> None:
-    numbers = ("error", "eager's error")
-    rows = table("output", "shape", *numbers, "", numbers=numbers)
-    for name, output in result.outputs.items():
-        verdict = "ok" if output["ok"] else "WORSE THAN EAGER" if output["finite"] else "NOT FINITE"
-        shape = f"{output['dtype']} {output['shape']}"
-        rows.add_row(name, shape, f"{output['error']:.3e}", f"{output['eager_error']:.3e}", verdict)
-    at = ", ".join(f"{k} = {v}" for k, v in result.dims.items())
-    typer.echo(f"{result.name} on {result.device}{f' at {at}' if at else ''}")
-    print_table(rows)
-    launches = result.kernels
-    typer.echo(
-        f"{launches['fused']} kernels, {launches['eager']} with one for each block; "
-        f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
-    )
-    if result.device == "cpu":
-        note("note: on the CPU these are times of Triton's interpreter, not of the program")
 
 
 @app.command(

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from fusedsl.cli.inputs import (
     complete_dims,
     dims_of,
@@ -15,7 +17,7 @@ from fusedsl.cli.inputs import (
     parse_dims,
     read_tensors,
 )
-from fusedsl.cli.output import note
+from fusedsl.cli.output import note, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.frontend.shrink import shrink
 
@@ -154,10 +156,10 @@ def _compare(
     """Each output against fp64, by the measure and the bar of `Program.verify`."""
     from fusedsl.runtime.report import check
 
-    table: dict[str, dict[str, Any]] = {}
+    compared: dict[str, dict[str, Any]] = {}
     for name, tensor in got.items():
         held = check(tensor, exact[name], eager[name], name=name, case="given", seed=0)
-        table[name] = {
+        compared[name] = {
             "shape": list(tensor.shape),
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "error": held.error,
@@ -165,7 +167,27 @@ def _compare(
             "finite": held.finite,
             "ok": held.ok,
         }
-    return table
+    return compared
+
+
+def show(result: Run) -> None:
+    """A run for a person."""
+    numbers = ("error", "eager's error")
+    rows = table("output", "shape", *numbers, "", numbers=numbers)
+    for name, output in result.outputs.items():
+        verdict = "ok" if output["ok"] else "WORSE THAN EAGER" if output["finite"] else "NOT FINITE"
+        shape = f"{output['dtype']} {output['shape']}"
+        rows.add_row(name, shape, f"{output['error']:.3e}", f"{output['eager_error']:.3e}", verdict)
+    at = ", ".join(f"{k} = {v}" for k, v in result.dims.items())
+    typer.echo(f"{result.name} on {result.device}{f' at {at}' if at else ''}")
+    print_table(rows)
+    launches = result.kernels
+    typer.echo(
+        f"{launches['fused']} kernels, {launches['eager']} with one for each block; "
+        f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
+    )
+    if result.device == "cpu":
+        note("note: on the CPU these are times of Triton's interpreter, not of the program")
 
 
 def _warn(graph: Graph, env: Mapping[str, int], device: str, factor: int) -> None:

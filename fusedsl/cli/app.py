@@ -12,7 +12,7 @@ import typer
 
 from fusedsl.cli import judge, language, mcp
 from fusedsl.cli.mend import Mended, mend
-from fusedsl.cli.output import failure, print_errors, print_json, print_table, table
+from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
 app = typer.Typer(
@@ -227,56 +227,6 @@ def run(
 
 
 @app.command(
-    epilog="Example: fusedsl build examples/llama_mlp.fdsl --target sm_90,gfx942 --out build"
-)
-@_reporting
-def build(
-    file: File,
-    target: Annotated[
-        str, typer.Option("--target", help="GPUs, separated by commas, for example sm_80,gfx942.")
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for binaries, assembly and source.")],
-    dims: Dims = None,
-    numerics: Numerics = "moved",
-    as_json: Json = False,
-) -> None:
-    """Compile a program's kernels for GPUs that need not be here; exit with 1 if one is unfit.
-
-    Reports registers, spills and shared memory for each target and kernel.
-    """
-    from fusedsl.cli.inputs import complete_dims, parse_dims, parse_targets
-    from fusedsl.pipeline import header_of
-    from fusedsl.runtime.build import build as build_plan
-
-    targets = parse_targets(target)
-    program = _compile(file, numerics)
-    env = complete_dims(program.graph(), parse_dims(dims), 4096)
-    header = header_of(program.stages.source, program.stages.rewritten, program.options)
-    report = build_plan(program.plan, targets, env, out, numerics=numerics, header=header)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        _print_build(report, out)
-    if not report.ok:
-        raise typer.Exit(1)
-
-
-def _print_build(report: Any, out: Path) -> None:
-    numbers = ("registers", "spills", "shared memory", "of")
-    rows = table("target", "kernel", *numbers, numbers=numbers)
-    for k in report.kernels:
-        if k.error is None:
-            sizes = (f"{k.shared_memory:,}", f"{k.shared_limit:,}")
-            rows.add_row(k.target, k.kernel, str(k.registers), str(k.spills), *sizes)
-        else:
-            rows.add_row(k.target, k.kernel, "failed")
-    print_table(rows)
-    typer.echo(f"in {out}")
-    if not report.ok:
-        print_errors(FusedslError(report.diagnostics), as_json=False)
-
-
-@app.command(
     epilog="Examples: fusedsl bench examples/llama_mlp.fdsl --shapes M=1,64,4096; "
     "fusedsl bench norm.fdsl --against compile,bare --plot norm.svg"
 )
@@ -342,9 +292,60 @@ def bench(
         print_json(found)
     else:
         work.show(found)
-    work.write(found, markdown, plot)
+    for path in work.write(found, markdown, plot):
+        note(f"in {path}")
     if not found["ok"]:
         raise typer.Exit(1)
+
+
+@app.command(
+    epilog="Example: fusedsl build examples/llama_mlp.fdsl --target sm_90,gfx942 --out build"
+)
+@_reporting
+def build(
+    file: File,
+    target: Annotated[
+        str, typer.Option("--target", help="GPUs, separated by commas, for example sm_80,gfx942.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for binaries, assembly and source.")],
+    dims: Dims = None,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Compile a program's kernels for GPUs that need not be here; exit with 1 if one is unfit.
+
+    Reports registers, spills and shared memory for each target and kernel.
+    """
+    from fusedsl.cli.inputs import complete_dims, parse_dims, parse_targets
+    from fusedsl.pipeline import header_of
+    from fusedsl.runtime.build import build as build_plan
+
+    targets = parse_targets(target)
+    program = _compile(file, numerics)
+    env = complete_dims(program.graph(), parse_dims(dims), 4096)
+    header = header_of(program.stages.source, program.stages.rewritten, program.options)
+    report = build_plan(program.plan, targets, env, out, numerics=numerics, header=header)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print_build(report, out)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print_build(report: Any, out: Path) -> None:
+    numbers = ("registers", "spills", "shared memory", "of")
+    rows = table("target", "kernel", *numbers, numbers=numbers)
+    for k in report.kernels:
+        if k.error is None:
+            sizes = (f"{k.shared_memory:,}", f"{k.shared_limit:,}")
+            rows.add_row(k.target, k.kernel, str(k.registers), str(k.spills), *sizes)
+        else:
+            rows.add_row(k.target, k.kernel, "failed")
+    print_table(rows)
+    typer.echo(f"in {out}")
+    if not report.ok:
+        print_errors(FusedslError(report.diagnostics), as_json=False)
 
 
 judge.register(app)

@@ -255,23 +255,28 @@ def _beside(r: Mapping[str, Any], peer: str) -> str:
     return f"{_ms(r['peers'][peer])} ({r['peers'][peer] / r['ours_ms']:.2f})"
 
 
-def write(found: Mapping[str, Any], markdown: Path | None, plot: Path | None) -> None:
-    """The files that were asked for. Raises FusedslError (F0102) for one that cannot be written."""
+def write(found: Mapping[str, Any], markdown: Path | None, plot: Path | None) -> list[Path]:
+    """Write the files that were asked for, and say which.
+
+    Raises FusedslError (F0102) for one that cannot be written.
+    """
     from fusedsl.bench import markdown as as_markdown
     from fusedsl.bench.plot import draw
 
-    for path, make in ((markdown, as_markdown), (plot, draw)):
+    written: list[Path] = []
+    for path in (markdown, plot):
         if path is None:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if make is as_markdown:
-                path.write_text(as_markdown(found), encoding="utf-8")
-            else:
+            if path is plot:
                 draw(found, path)
+            else:
+                path.write_text(as_markdown(found), encoding="utf-8")
         except OSError as error:
             raise FusedslError(_unwritable(path, error)) from None
-        note(f"in {path}")
+        written.append(path)
+    return written
 
 
 def _unwritable(path: Path, error: OSError) -> Diagnostic:

@@ -54,7 +54,7 @@ def _steps(graph: Graph) -> str | list[Step]:
         if node.name in done:
             continue
         follower = _only_reader(graph, node)
-        step, taken = _step(node, follower)
+        step, taken = _step(graph, node, follower)
         if step is None:
             return f"'{node.block.name}' as '{node.name}' calls it"
         steps.append(step)
@@ -66,7 +66,7 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
     return graph.readers[node.name][0] if graph.is_read_once(node.name) else None
 
 
-def _step(node: Node, follower: Node | None) -> tuple[Step | None, tuple[Node, ...]]:
+def _step(graph: Graph, node: Node, follower: Node | None) -> tuple[Step | None, tuple[Node, ...]]:
     """The call for a node, with the one that reads it where Quack does both at once."""
     kind = node.block.name
     if kind in ("rms_norm", "layer_norm", "softmax"):
@@ -74,7 +74,7 @@ def _step(node: Node, follower: Node | None) -> tuple[Step | None, tuple[Node, .
     if kind not in ("linear", "matmul"):
         return None, ()
     if follower is not None:
-        fused = _epilogue(node, follower)
+        fused = _epilogue(graph, node, follower)
         if fused is not None:
             return fused, (node, follower)
     return _product(node), (node,)
@@ -126,7 +126,7 @@ def _product(node: Node) -> Step:
     return run
 
 
-def _epilogue(node: Node, follower: Node) -> Step | None:
+def _epilogue(graph: Graph, node: Node, follower: Node) -> Step | None:
     gemms: Any = importlib.import_module("quack.gemm_interface")
     kind, out = follower.block.name, follower.name
     activation = _ACTIVATIONS.get(kind)
@@ -146,7 +146,8 @@ def _epilogue(node: Node, follower: Node) -> Step | None:
 
         return act
     gated = getattr(gemms, "gemm_gated", gemms.gemm_act)
-    if kind in _GATED and node.operand("bias") is None:
+    erf = kind == "geglu" and follower.attr("approximate") != "tanh"
+    if kind in _GATED and not erf and node.operand("bias") is None:
         weight = f"{node.operand('w')}/interleaved"
 
         def both(v: Values) -> None:
@@ -154,8 +155,8 @@ def _epilogue(node: Node, follower: Node) -> Step | None:
             v[out] = gated(x, v[weight], activation=kind, store_preact=False, tuned=True)[1]
 
         return both
-    other = [o for o in follower.operands if o != node.name]
-    if kind == "add" and node.operand("bias") is None and isinstance(other[0], str):
+    other = [o for o in follower.inputs if o != node.name and graph.types[o] == node.type]
+    if kind == "add" and node.operand("bias") is None and other:
 
         def add(v: Values) -> None:
             v[out] = gemms.gemm_add(v[node.operand("x")], _wide(node, v), v[other[0]], tuned=True)

@@ -15,11 +15,13 @@
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
+    parts,
     tile_group,
     words,
     words_of,
@@ -27,12 +29,14 @@ from fusedsl.codegen.source import (
 
 __all__ = [
     "COMPILE_TIME_ROLES",
+    "COUNTERS",
     "Arg",
     "KernelSource",
     "ProgramSource",
     "column_tiles",
     "compile_time_value",
     "emit",
+    "parts",
     "tile_group",
     "words",
     "words_of",

@@ -53,8 +53,8 @@ class Body:
     """State of one kernel's emission.
 
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
-    where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for each
-    row, in the layout of a tile: to bring them there would take a barrier each.
+    where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
+    each row, in the layout of a tile: to bring them there would take a barrier each.
     """
 
     plan: Plan

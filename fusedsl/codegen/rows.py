@@ -29,11 +29,11 @@ def resident(kernel: KernelPlan, body: Body) -> list[str]:
     rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
     while remaining:
-        ready = [n for n in remaining if not is_reduction(n) and _depends_on_none(n, remaining)]
+        ready = [n for n in remaining if not is_reduction(n) and depends_on_none(n, remaining)]
         rest = emit_columns(body, ready, lines)
         rows.emit(rest, lines)
         remaining = [n for n in remaining if n not in ready]
-        statistics = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
+        statistics = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
         rows.reduce(statistics, lines)
         remaining = [n for n in remaining if n not in statistics]
     return lines
@@ -169,8 +169,8 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     remaining = emit_columns(body, list(kernel.steps), opening)
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
-        ready = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
-        passes.append(_statistics_pass(body, kernel, ready))
+        ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+        passes.append(_lanes_pass(body, kernel, ready))
         remaining = [n for n in remaining if n not in ready]
         remaining = emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
@@ -199,7 +199,7 @@ def _pass(**lines: list[str]) -> dict[str, list[str]]:
     return {name: lines.get(name, []) for name in names}
 
 
-def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+def _lanes_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
     made = _pass()
     outer = per_row(body)
     body.values = dict(outer)
@@ -224,6 +224,37 @@ def _statistics_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[
     return made
 
 
+def statistics_pass(
+    body: Body, kernel: KernelPlan, ready: list[Node], width: str = "BLOCK_N", total: str = "N"
+) -> dict[str, list[str]]:
+    """A pass over rows of `total` columns, `width` at a time, that takes statistics."""
+    count = f"min({width}, {total} - start)"
+    before: list[str] = []
+    inside: list[str] = []
+    after: list[str] = []
+    outer = per_row(body)
+    body.values = dict(outer)
+    for node in ready:
+        _recompute(body, kernel, node.inputs[0], inside)
+        assert node.block.reduction is not None
+        running = body.state_names(node, "_all")
+        for name, identity in zip(running, node.block.reduction.identity, strict=True):
+            before.append(fragment("state", name, constant(identity), "BLOCK_M"))
+        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        states = body.chunk(node, node.inputs[0], count, inside)
+        merge = function_name(node.block.reduction.merge)
+        arguments = ["start", *running, count, *states]
+        inside.append(fragment("call", running, merge, arguments))
+        after.append(f"# {node.block.name}: {node.origin or node.name}")
+        made = body.values
+        body.values = dict(outer)
+        body.finish(node, running, total, after)
+        outer = body.values
+        body.values = {**made, **outer}
+    body.values = dict(outer)
+    return {"before": before, "inside": inside, "after": after}
+
+
 def emit_columns(body: Body, nodes: list[Node], lines: list[str]) -> list[Node]:
     """Emit nodes that need columns alone; the rest is returned."""
     rest: list[Node] = []
@@ -235,7 +266,7 @@ def emit_columns(body: Body, nodes: list[Node], lines: list[str]) -> list[Node]:
     return rest
 
 
-def _depends_on_none(node: Node, nodes: list[Node]) -> bool:
+def depends_on_none(node: Node, nodes: list[Node]) -> bool:
     """Whether no other pending statistic is needed first."""
     pending = {r.name: n for n in nodes for r in n.results}
     queue = list(node.inputs)

@@ -12,6 +12,9 @@ from fusedsl.schedule import TileConfig
 #: Roles whose values are compile-time constants of the kernel.
 COMPILE_TIME_ROLES = frozenset({"dim", "tiles", "tiles_group", "tile_width", "config"})
 
+#: Counters of programs that have left their part of a sum, one for each tile: 32-bit integers.
+COUNTERS = 1024
+
 #: Per-tile states held in registers at a time; more would spill where rows are long.
 TILE_GROUP = 32
 
@@ -26,8 +29,9 @@ class Arg:
     """One argument of an emitted kernel, in order.
 
     `role` is
-        "pointer": data pointer of the stored value `value`, or of a kernel's workspace: `words_of`
-            its name, 64-bit integers that are zero when it starts;
+        "pointer": data pointer of the stored value `value`, or of a kernel's workspace:
+            "<kernel>.parts" (partial sums in fp32), "<kernel>.arrived" (`COUNTERS` integers) and
+            "<kernel>.words" (`words_of`: 64-bit integers that are zero when it starts);
         "stride": its row stride in elements;
         "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
             BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes
@@ -93,6 +97,15 @@ def words(kernel: KernelPlan, config: TileConfig) -> int:
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
     """Per-tile statistics that a projection kernel leaves for each row."""
     return -(-kernel.cols.bind(env) // config.piece_width(kernel.paired))
+
+
+def parts(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
+    """Partial sums, in elements, that the programs of a projection leave for the last of them."""
+    if config.split == 1:
+        return 1
+    width = config.block_n // 2 if kernel.paired else config.block_n
+    tiles = -(-kernel.cols.bind(env) // width)
+    return tiles * config.split * config.block_n * config.block_m
 
 
 def compile_time_value(

@@ -306,9 +306,10 @@ def context() -> int:
     return found.value or 0
 
 
-def enter(context: int) -> None:
-    """Make a context current on this thread."""
-    check(library().cuCtxSetCurrent(context), "cuCtxSetCurrent")
+def ensure(wanted: int) -> None:
+    """Make a context current on a thread that has none: its first work on a device finds none."""
+    if not context():
+        check(library().cuCtxSetCurrent(wanted), "cuCtxSetCurrent")
 
 
 def check(status: int, what: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -13,37 +15,54 @@ from torch import Tensor
 
 from fusedsl.codegen import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
     emit,
+    parts,
     words,
     words_of,
 )
 from fusedsl.diagnostics import FusedslError
-from fusedsl.fuse import KernelPlan, Plan
-from fusedsl.ir import Graph, Kind, evaluate
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, for_few_rows, has_few_rows
+from fusedsl.ir import Graph, Kind, Layout, evaluate
 from fusedsl.runtime import cache
-from fusedsl.runtime.binding import Binding, gone, needs_copy
+from fusedsl.runtime.binding import (
+    Binding,
+    gone,
+    needs_copy,
+    needs_padding,
+    padded_stride,
+    streamed_names,
+)
+from fusedsl.runtime.configure import Configurations
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import (
     ALIGNMENT,
     Grid,
+    Kernel,
     KernelLauncher,
     Wanted,
     describe,
-    digest_triton,
+    get_ready,
     int_class,
     kernels_for,
 )
 from fusedsl.runtime.load import check_device, interprets, load
-from fusedsl.runtime.recipe import Buffer, Descriptor, EmptyRecipe, Launch, Recipe
-from fusedsl.schedule import TileConfig, choose, is_shared
+from fusedsl.runtime.recipe import Buffer, Copy, Descriptor, EmptyRecipe, Launch, Recipe
+from fusedsl.schedule import TileConfig, is_shared
+
+#: Gives the kernels that are wanted on a device, in order.
+Compile = Callable[[Sequence[Wanted], torch.device], list[Kernel]]
 
 #: Prepared calls kept per binding; the oldest goes first.
 _RECIPES = 256
+
+#: Rows from which a weight given per call is copied into rows that tensor maps can express.
+_PADDING_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -79,9 +98,14 @@ class Engine:
     options: Mapping[str, Any]
     header: Sequence[str] = ()
     main_loop: str = "auto"
+    tuner: Callable[..., Any] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     _emitted: dict[str, Emitted] = field(default_factory=dict[str, Emitted])
     _launchers: dict[Any, KernelLauncher] = field(default_factory=dict[Any, KernelLauncher])
+    _bindings: weakref.WeakSet[Binding] = field(default_factory=weakref.WeakSet[Binding])
+
+    def __post_init__(self) -> None:
+        self.configs = Configurations(self.plan, self.options)
 
     def emitted(self, main_loop: str) -> Emitted:
         """The emitted file for a main loop, written to the cache and loaded at first use."""
@@ -92,6 +116,20 @@ class Engine:
                 entry = cache.place(f"{self.source.name}-{main_loop}", source.text, parts)
                 self._emitted[main_loop] = Emitted(source, entry.path, load(entry))
             return self._emitted[main_loop]
+
+    @cached_property
+    def few_rows(self) -> Engine:
+        """The same program planned for calls with few rows: an engine with kernels of its own."""
+        plan = for_few_rows(self.plan)
+        options = {**self.options, "rows": "few"}
+        return Engine(self.source, plan, options, self.header, self.main_loop)
+
+    def planned(self, env: Mapping[str, int]) -> Engine:
+        """The engine that runs a call: this one, or the one for few rows."""
+        if not has_few_rows(self.plan, env):
+            return self
+        self.few_rows.main_loop = self.main_loop
+        return self.few_rows
 
     def default_loop(self) -> str:
         """The main loop that is tried first in this process."""
@@ -116,12 +154,31 @@ class Engine:
         with self.lock:
             device = given[0].device if given else binding.device or torch.device("cpu")
             check_device(device)
-            if self._is_empty(env):
-                return self._empty(binding, names, env, device)
             if device.type == "cuda" and not interprets():
-                digest_triton()
-            with on_device(device):
-                return _Preparation(self, binding, names, given, env, device).recipe()
+                get_ready()
+            if self.tuner is not None:
+                self.tuner(self, binding, names, given, env)
+            return self.prepare(binding, names, given, env, device)
+
+    def prepare(
+        self,
+        binding: Binding,
+        names: Sequence[str],
+        given: Sequence[Tensor],
+        env: dict[str, int],
+        device: torch.device,
+        overrides: Mapping[str, TileConfig] | None = None,
+        compile: Compile | None = None,
+    ) -> Recipe | EmptyRecipe:
+        """`recipe` without tuning. `overrides` fixes configurations by kernel; `compile` stands in
+        for the compiler."""
+        if self.is_empty(env):
+            return self._empty(binding, names, env, device)
+        with on_device(device):
+            made = _Preparation(self.planned(env), binding, names, given, env, device)
+            made.overrides = overrides or {}
+            made.compile = compile or made.compile
+            return made.recipe()
 
     def keep(self, binding: Binding, key: Any, recipe: Any) -> None:
         """Remember a prepared call."""
@@ -129,6 +186,14 @@ class Engine:
             if len(binding.recipes) >= _RECIPES:
                 binding.recipes.pop(next(iter(binding.recipes)))
             binding.recipes[key] = recipe
+            self._bindings.add(binding)
+
+    def forget_prepared(self) -> None:
+        """Let every call be prepared anew: configurations changed."""
+        with self.lock:
+            self.configs.forget()
+            for binding in self._bindings:
+                binding.forget()
 
     def launcher(self, kernel: KernelPlan, main_loop: str, config: TileConfig) -> KernelLauncher:
         """The launcher of a kernel in one configuration."""
@@ -139,7 +204,8 @@ class Engine:
             self._launchers[key] = KernelLauncher(emitted.kernel(kernel.name), fn, config)
         return self._launchers[key]
 
-    def _is_empty(self, env: Mapping[str, int]) -> bool:
+    def is_empty(self, env: Mapping[str, int]) -> bool:
+        """Whether some value of a call has no elements."""
         graphs = (self.source, self.plan.graph)
         types = [t for graph in graphs for t in graph.types.values()]
         return any(
@@ -201,7 +267,10 @@ class _Preparation:
         self.loops: dict[str, str] = {}
         self.values: dict[str, Value] = {}
         self.buffers: list[Buffer] = []
-        self.copies: list[int] = []
+        self.copies: list[Copy] = []
+        self.streamed = streamed_names(engine.plan)
+        self.overrides: Mapping[str, TileConfig] = {}
+        self.compile: Compile = kernels_for
 
     def recipe(self) -> Recipe:
         self._place_inputs()
@@ -210,7 +279,7 @@ class _Preparation:
             self._place_outputs(kernel)
         tensors = self._example_tensors()
         requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
-        compiled = kernels_for([request.wanted for request in requests], self.device)
+        compiled = self.compile([request.wanted for request in requests], self.device)
         launches = tuple(
             Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
             for kernel, r in zip(compiled, requests, strict=True)
@@ -238,10 +307,31 @@ class _Preparation:
         tensors = [*self.given, *self.static_tensors]
         names = [*self.names, *self.static]
         for slot, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
-            if name in types and needs_copy(types[name].layout, tensor):
-                self.copies.append(slot)
-                tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-            self.values[name] = _value_of(slot, tensor)
+            shape, item = tuple(tensor.shape), tensor.element_size()
+            if self._is_padded(name, tensor):
+                stride = padded_stride(shape[-1], item)
+                self.copies.append(Copy(slot, stride))
+                self.values[name] = Value(slot, shape, stride, item, True)
+            elif name in types and needs_copy(types[name].layout, tensor):
+                self.copies.append(Copy(slot))
+                self.values[name] = Value(slot, shape, _row_stride(shape, shape[-1]), item, True)
+            else:
+                self.values[name] = _value_of(slot, tensor)
+
+    def _is_copied(self, slot: int) -> bool:
+        return any(copy.slot == slot for copy in self.copies)
+
+    def _is_padded(self, name: str, tensor: Tensor) -> bool:
+        """Whether an operand is copied into padded rows, which costs less than the pointer loop;
+        of a weight that is given per call, only where many rows read it."""
+        if self.engine.main_loop == "pointer" or name not in self.streamed:
+            return False
+        if not needs_padding(tensor):
+            return False
+        readers = [k for k in self.plan.kernels if k.anchor and name in anchor_operands(k.anchor)]
+        if any(k.anchor and name == anchor_operands(k.anchor)[0] for k in readers):
+            return True
+        return any(k.rows.bind(self.env) >= _PADDING_ROWS for k in readers)
 
     def _place_outputs(self, kernel: KernelPlan) -> None:
         first = len(self.given) + len(self.static)
@@ -249,17 +339,32 @@ class _Preparation:
             type = self.plan.type_of(name)
             shape = type.concrete(self.env)
             slot = first + len(self.buffers)
-            self.buffers.append(Buffer(name, shape, type.dtype.torch))
-            stride = _row_stride(shape, shape[-1])
+            stride = self._buffer_stride(name)
+            self.buffers.append(Buffer(name, shape, type.dtype.torch, stride))
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+        if kernel.few_rows:
+            sums = parts(kernel, self.configs[kernel.name], self.env)
+            self._place_workspace(f"{kernel.name}.parts", sums, torch.float32)
+            self._place_workspace(f"{kernel.name}.arrived", COUNTERS, torch.int32)
         if kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel):
             size = words(kernel, self.configs[kernel.name])
             self._place_workspace(words_of(kernel.name), size, torch.int64, zero=True)
 
-    def _place_workspace(self, name: str, size: int, dtype: torch.dtype, zero: bool) -> None:
+    def _place_workspace(
+        self, name: str, size: int, dtype: torch.dtype, zero: bool = False
+    ) -> None:
         slot = len(self.given) + len(self.static) + len(self.buffers)
-        self.buffers.append(Buffer(name, (size,), dtype, zero))
+        self.buffers.append(Buffer(name, (size,), dtype, zero=zero))
         self.values[name] = Value(slot, (size,), size, dtype.itemsize, True)
+
+    def _buffer_stride(self, name: str) -> int:
+        """Rows of what stays inside the call may be padded; outputs are contiguous."""
+        type = self.plan.type_of(name)
+        shape = type.concrete(self.env)
+        inside = len(shape) == 2 and shape[-1] > 1 and name not in self.plan.graph.outputs
+        padding = inside and self.target.main_loop == "tma" and type.layout is Layout.TILE
+        stride = padded_stride(shape[-1], type.dtype.bytes) if padding else shape[-1]
+        return _row_stride(shape, stride)
 
     def _example_tensors(self) -> list[Tensor]:
         """Tensors to compile with: the ones given, and buffers of one element.
@@ -267,18 +372,17 @@ class _Preparation:
         What a kernel is compiled for depends on dtype and alignment, not on size.
         """
         tensors = [*self.given, *self.static_tensors]
-        for slot in self.copies:
-            tensors[slot] = torch.empty(16, dtype=tensors[slot].dtype, device=self.device)
+        for copy in self.copies:
+            dtype = tensors[copy.slot].dtype
+            tensors[copy.slot] = torch.empty(16, dtype=dtype, device=self.device)
         return tensors + [torch.empty(16, dtype=b.dtype, device=self.device) for b in self.buffers]
 
     # how each kernel is tiled ----------------------------------------------------------------
     def _schedule(self, kernel: KernelPlan) -> None:
         loop = self._main_loop(kernel)
-        config = choose(self.plan, kernel, self.env, self.target, loop).on(self.target)
-        if self.engine.options["tf32"] and config.precision == "exact":
-            config = replace(config, precision="tf32")
-        if not self.engine.options.get("fast_math", True):
-            config = replace(config, fast=False)
+        config = self.overrides.get(kernel.name)
+        if config is None:
+            config = self.engine.configs.of(kernel, self.env, self.target, self.device, loop)
         self.loops[kernel.name] = loop
         self.configs[kernel.name] = config
         for symbol, writer, _ in self.plan.tile_symbols():
@@ -292,16 +396,18 @@ class _Preparation:
             return "pointer"
         args = self.engine.emitted("tma").kernel(kernel.name).args
         described = [arg for arg in args if arg.role == "descriptor"]
-        return "tma" if all(self._describable(kernel, arg) for arg in described) else "pointer"
+        fits = {arg.name: self._describable(arg) for arg in described}
+        if loop == "tma" and all(fits.values()):
+            return "tma"
+        return "mixed" if fits["a_desc"] and fits["b_desc"] else "pointer"
 
-    def _describable(self, kernel: KernelPlan, arg: Arg) -> bool:
+    def _describable(self, arg: Arg) -> bool:
         """Whether a tensor descriptor can express this value: aligned base and row strides."""
         value = self.values.get(arg.value)
-        if value is None:  # the kernel writes it: a fresh, contiguous buffer
+        if value is None:  # the kernel writes it: a fresh buffer
             type = self.plan.type_of(arg.value)
-            shape = type.concrete(self.env)
-            stride = _row_stride(shape, shape[-1])
-            value = Value(-1, shape, stride, type.dtype.bytes, True)
+            stride = self._buffer_stride(arg.value)
+            value = Value(-1, type.concrete(self.env), stride, type.dtype.bytes, True)
         shape, strides = _viewed(value, arg.view)
         aligned = all(s * value.item % ALIGNMENT == 0 and s > 0 for s in strides[:-1])
         # rows that overlap (an expanded tensor) have no descriptor
@@ -316,7 +422,7 @@ class _Preparation:
                 return (rows, 1, 1)
             return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
-        tiles = rows * -(-kernel.cols.bind(self.env) // width)
+        tiles = rows * -(-kernel.cols.bind(self.env) // width) * config.split
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------
@@ -374,7 +480,7 @@ class _Preparation:
         }
         first = len(self.given)
         fixed = None
-        if first <= value.slot < first + len(self.static) and value.slot not in self.copies:
+        if first <= value.slot < first + len(self.static) and not self._is_copied(value.slot):
             fixed = describe(self.static_tensors[value.slot - first], fields)
         return Descriptor(position, value.slot, fields, fixed)
 

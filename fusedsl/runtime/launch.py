@@ -124,16 +124,29 @@ class KernelLauncher:
 
 
 @functools.cache
-def digest_triton() -> threading.Thread:
-    """Start what Triton does once per process before it looks a kernel up: a digest of its own
-    files, 0.2 s and more, most of it outside the interpreter lock. Threads that need it at once
-    would each take it."""
+def get_ready() -> threading.Thread:
+    """Start what Triton does once per process before it looks a first kernel up.
 
-    def digest() -> None:
-        with contextlib.suppress(ImportError, AttributeError):
+    That is a digest of its own files, its assembler's version (a process), and modules it imports
+    late: half a second, most of it outside the interpreter lock. Threads that come to the digest
+    at once would each take it. A CUDA device must be set up in this process.
+    """
+    arch = None
+    if torch.version.hip is None:
+        major, minor = torch.cuda.get_device_capability()
+        arch = major * 10 + minor
+
+    def prepare() -> None:
+        late = (ImportError, AttributeError, TypeError, RuntimeError, OSError)
+        with contextlib.suppress(*late):
             importlib.import_module("triton.runtime.cache").triton_key()
+        with contextlib.suppress(*late):
+            if arch is not None:
+                importlib.import_module("triton.backends.nvidia.compiler").get_ptxas_version(arch)
+        with contextlib.suppress(*late):
+            importlib.import_module("triton.experimental.gluon")
 
-    thread = threading.Thread(target=digest, name="fusedsl-digest", daemon=True)
+    thread = threading.Thread(target=prepare, name="fusedsl-get-ready", daemon=True)
     thread.start()
     return thread
 
@@ -162,7 +175,8 @@ def kernels_for(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
             return one.launcher.build(one.specialisation, device, one.args)
 
     if len(new) > 1 and not interprets():
-        digest_triton().join()
+        if device.type == "cuda":
+            get_ready().join()
         driver.active.get_current_target()  # set up once, before the threads ask for it
         with ThreadPoolExecutor(len(new), "fusedsl-compile") as pool:
             list(pool.map(build, new))

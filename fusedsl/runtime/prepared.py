@@ -70,9 +70,9 @@ def allocator() -> Callable[..., Tensor]:
 class _Described:
     """A descriptor of one launch, whose tensor map depends on an address alone."""
 
-    def __init__(self, launch: int, descriptor: Descriptor, layout: Any):
+    def __init__(self, launch: int, descriptor: Descriptor, layout: Any, context: int):
         self.launch, self.position = launch, descriptor.position
-        self._layout, self._fields = layout, descriptor.fields
+        self._layout, self._fields, self._context = layout, descriptor.fields, context
         self._known: dict[int, driver.TensorMap] = {}
 
     def at(self, pointer: int) -> driver.TensorMap:
@@ -82,6 +82,7 @@ class _Described:
             if len(self._known) >= _MAPS:
                 self._known.clear()
             fields = self._fields
+            driver.ensure(self._context)
             made = driver.encode(pointer, self._layout, fields["shape"], fields["strides"])
             self._known[pointer] = made
         return made
@@ -143,15 +144,15 @@ class Prepared:
         self._slots = (*range(recipe.given), *kept)
         self._workspace, self._bytes = _workspace(recipe, first, frozenset(kept))
         self._held: tuple[tuple[int, Any, int, int], ...] = ()
+        self._context = driver.context()
         self.described = tuple(
-            (d.slot, _Described(number, d, launch.kernel.binary.layouts[d.position]))
+            (d.slot, _Described(number, d, launch.kernel.binary.layouts[d.position], self._context))
             for number, launch in enumerate(recipe.launches)
             for d in launch.descriptors
             if launch.kernel.binary is not None
         )
         self._host = (device_getter(), stream_getter(), capturing_getter(), torch.is_grad_enabled)
         self._allocate, self._launch = allocator(), driver.launcher()
-        self._context = driver.context()
 
     @staticmethod
     def of(
@@ -198,16 +199,20 @@ class Prepared:
                 tensor = tensors[index]
                 if same() is not tensor or pointers[index] != pointer or tensor._version != version:
                     return None
+            for weight, pointer, version in binding.watched:
+                if weight.data_ptr() != pointer or (version >= 0 and weight._version != version):
+                    return None
         except (AttributeError, RuntimeError, TypeError, ValueError):  # said on the long way
             return None
-        if self._epoch is not binding.epoch or (grad and binding.graded) or binding.is_stale():
+        if self._epoch is not binding.epoch or (grad and binding.graded):
             return None
         if current() != self._index or hooked():
             return None
         stream = stream_of(self._index)
         if stream and capturing():  # the legacy stream, 0, cannot be captured
             return None
-        binding.wait(stream)
+        if stream not in binding.ordered:
+            binding.wait(stream)
         return self._run(pointers, stream)
 
     def _run(self, pointers: list[int], stream: int) -> tuple[Tensor, ...]:
@@ -250,7 +255,7 @@ class Prepared:
     def _again(self, status: int, config: int, function: int, parameters: int) -> None:
         """A thread's first work on a device finds no context: make it current and launch."""
         if status == driver.NO_CONTEXT:
-            driver.enter(self._context)
+            driver.ensure(self._context)
             status = self._launch(config, function, parameters, None)  # nothing was launched before
         driver.check(status, "cuLaunchKernelEx")
 
@@ -270,5 +275,5 @@ def _workspace(
     for slot, buffer in enumerate(recipe.buffers, first):
         if slot not in kept:
             offsets.append((slot, size))
-            size += -(-math.prod(buffer.shape) * buffer.dtype.itemsize // APART) * APART
+            size += -(-math.prod(buffer.stored) * buffer.dtype.itemsize // APART) * APART
     return tuple(offsets), size

@@ -22,12 +22,42 @@ APART = 512
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor to allocate on every call, filled with zeros where a kernel starts from them."""
+    """A tensor to allocate on every call; `row_stride` elements lie between its rows. `zero`: a
+    kernel starts from zeros in it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    row_stride: int = 0
     zero: bool = False
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Its shape with the padding of rows."""
+        padded = len(self.shape) == 2 and self.row_stride > self.shape[-1] and self.shape[0] > 1
+        return (self.shape[0], self.row_stride) if padded else self.shape
+
+    def allocate(self, device: torch.device) -> Tensor:
+        """A new tensor."""
+        made = torch.empty(self.stored, dtype=self.dtype, device=device)
+        return made if self.stored == self.shape else made[:, : self.shape[-1]]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A given tensor that kernels need otherwise: contiguous, or with `row_stride` elements
+    between its rows."""
+
+    slot: int
+    row_stride: int = 0
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The copy."""
+        if not self.row_stride:
+            return tensor.contiguous()
+        shape = (tensor.shape[0], self.row_stride)
+        made = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+        return made[:, : tensor.shape[1]].copy_(tensor)
 
 
 @dataclass(frozen=True)
@@ -93,15 +123,15 @@ class Recipe:
     """A prepared call.
 
     Slots: the tensors given, then `static` (bound values), then `buffers`. `copies` are given
-    tensors that kernels need contiguous. `outputs` are slots in the order of the signature, with
-    whether the value must be copied because it outlives the call. `prepared` is the fast way to run
-    it again, once it has run.
+    tensors that kernels cannot read as they lie. `outputs` are slots in the order of the signature,
+    with whether the value must be copied because it outlives the call. `prepared` is the fast way
+    to run it again, once it has run.
     """
 
     device: torch.device
     static: tuple[Tensor, ...]
     buffers: tuple[Buffer, ...]
-    copies: tuple[int, ...]
+    copies: tuple[Copy, ...]
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[int, bool], ...]
     kernels: tuple[str, ...] = ()
@@ -109,18 +139,23 @@ class Recipe:
     given: int = 0
     prepared: Any = None
 
+    def place(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors that kernels read: given ones, copied where they must be, and bound ones."""
+        tensors = [*given, *self.static]
+        for copy in self.copies:
+            tensors[copy.slot] = copy.of(tensors[copy.slot])
+        return tensors
+
     def run(self, given: Sequence[Tensor], *, poison: bool = False) -> tuple[Tensor, ...]:
         """Allocate, launch on the current stream of the tensors' device, give the outputs.
 
         With `poison` every buffer holds NaN before the first launch.
         """
         here = self.device.type == "cuda" and self.device.index == torch.cuda.current_device()
-        tensors = [*given, *self.static]
-        for slot in self.copies:
-            tensors[slot] = tensors[slot].contiguous()
+        tensors = self.place(given)
         device = self.device
         for buffer in self.buffers:
-            tensors.append(torch.empty(buffer.shape, dtype=buffer.dtype, device=device))
+            tensors.append(buffer.allocate(device))
         if poison:
             for tensor in tensors[len(tensors) - len(self.buffers) :]:
                 tensor.fill_(float("nan") if tensor.is_floating_point() else -1)

@@ -1,21 +1,27 @@
-"""Tile configurations: legality and the deterministic default.
+"""Tile configurations: legality, the deterministic default, the space that tuning searches.
 
 | module | does |
 |---|---|
 | `config` | the record of every compile-time number |
 | `target` | machines: architecture, shared memory, main loop |
+| `legality` | what a configuration must satisfy; shared memory |
+| `signature` | the key of a kernel: its family, its code without sizes, its extent |
+| `model` | the predicted time of a projection |
+| `tables` | tuned configurations that ship |
+| `hopper` | the default of 16-bit projections on Hopper, by table or model |
 | `default` | the configuration without tuning |
 | `rows` | the same for row kernels |
+| `few_rows` | the same for projections that stream their weights |
+| `space` | every configuration worth timing |
 """
 
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import (
-    MAX_THREADS,
     ROW_CLASSES,
     choose,
-    power_of_two,
     row_class,
 )
+from fusedsl.schedule.legality import MAX_THREADS, problem
 from fusedsl.schedule.rows import (
     CHAINED_COLUMNS,
     LOOPED_COLUMNS,
@@ -24,6 +30,9 @@ from fusedsl.schedule.rows import (
     is_shared,
     row_segments,
 )
+from fusedsl.schedule.signature import Extent, family, signature
+from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.space import candidates
 from fusedsl.schedule.target import Target
 
 __all__ = [
@@ -32,12 +41,17 @@ __all__ = [
     "MAX_THREADS",
     "RESIDENT_COLUMNS",
     "ROW_CLASSES",
+    "Extent",
     "Target",
     "TileConfig",
+    "candidates",
     "choose",
+    "family",
     "is_resident",
     "is_shared",
     "power_of_two",
+    "problem",
     "row_class",
     "row_segments",
+    "signature",
 ]

@@ -22,6 +22,9 @@ class TileConfig:
     `pdl` launches the kernel before the one ahead of it on the stream has ended (programmatic
     dependent launch): its text must wait (`gdc_wait`) before it first reads what another kernel
     writes, and before it writes anything that another may still read.
+
+    For projections of few rows: `split` programs share the K of one tile of columns; `ahead` is
+    the columns of each weight row that a program asks into the L2 cache before it waits.
     """
 
     block_m: int
@@ -36,6 +39,8 @@ class TileConfig:
     precision: str = "ieee"
     parts: int = 1
     pdl: bool = False
+    split: int = 1
+    ahead: int = 0
 
     def piece_width(self, paired: bool) -> int:
         """Output columns the epilogue handles at a time: the width of a per-tile statistic."""
@@ -67,4 +72,6 @@ class TileConfig:
             "PADDED_PARTS": 1 << (self.parts - 1).bit_length(),
             "WAIT": True,
             "PDL": self.pdl,
+            "SPLIT": self.split,
+            "AHEAD": self.ahead,
         }

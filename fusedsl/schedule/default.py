@@ -8,19 +8,28 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.few_rows import choose_few_rows
+from fusedsl.schedule.hopper import applies, choose_hopper
+from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
 from fusedsl.schedule.rows import choose_rows
+from fusedsl.schedule.signature import Extent
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
-ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
-
-#: Threads of a program, on every target.
-MAX_THREADS = 1024
+#: Waves of tiles decide a projection's time: from 64 on a class spans a factor of at most 3 to 2.
+ROW_CLASSES = (16, 64, *(top for n in range(7, 16) for top in (3 << (n - 2), 1 << n)))
 
 
 def row_class(rows: int) -> int:
     """The class of a number of rows: the upper end that stands for it in every choice."""
     return next((top for top in ROW_CLASSES if rows <= top), ROW_CLASSES[-1])
+
+
+def _samples(top: int) -> tuple[int, ...]:
+    """Numbers of rows that stand for a class: its ends and its middle."""
+    below = max((end for end in ROW_CLASSES if end < top), default=0)
+    return tuple(dict.fromkeys((top, (below + 1 + top) // 2, below + 1)))
 
 
 def choose(
@@ -30,6 +39,8 @@ def choose(
     rows = row_class(kernel.rows.bind(env))
     cols = max(1, kernel.cols.bind(env))
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
+    if kernel.few_rows:
+        return replace(choose_few_rows(plan, kernel, rows, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
@@ -43,28 +54,14 @@ def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
 
 
-def power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
-
-
 # projections -----------------------------------------------------------------------------------
 #: (block_m, block_n, block_k, warps, stages, relative speed of the inner loop)
-_HOPPER_16BIT = (
-    (128, 256, 64, 8, 3, 1.00),
-    (128, 128, 64, 8, 4, 0.84),
-    (64, 256, 64, 4, 4, 0.80),
-    (64, 128, 64, 4, 4, 0.65),
-    (64, 64, 64, 4, 4, 0.45),
-)
 _AMPERE_16BIT = (
     (128, 128, 32, 8, 3, 1.00),
     (128, 64, 32, 4, 3, 0.85),
     (64, 64, 32, 4, 4, 0.65),
 )
 _CDNA_16BIT = ((128, 128, 32, 4, 2, 1.00), (64, 64, 32, 4, 2, 0.6))
-#: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
-EXACT_STEP = 16
 #: Where an epilogue moves so many tiles that nothing else fits.
 _SMALLEST = TileConfig(16, 32, 16, stages=2)
 _FP32 = ((64, 64, EXACT_STEP, 8, 3, 1.00), (32, 64, EXACT_STEP, 4, 3, 0.7))
@@ -81,7 +78,7 @@ def _gemm(
 ) -> TileConfig:
     assert kernel.anchor is not None
     operand = plan.type_of(anchor_operands(kernel.anchor)[0])
-    tiles = epilogue_tiles(plan, kernel) if main_loop == "tma" else ()
+    tiles = epilogue_tiles(plan, kernel, main_loop)
     depth = max(1, operand.cols.bind(env))
     exact = operand.dtype is DType.FP32
     precision = "exact" if exact else "ieee"
@@ -89,8 +86,13 @@ def _gemm(
         config = _interpreted_gemm(rows, cols, depth, kernel.paired, exact)
         sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
-    table = _FP32 if exact else _table(target, main_loop)
-    programs = target.sms if main_loop == "tma" else 0
+    if applies(target, main_loop, operand.dtype.bytes):
+        at = [Extent(sample, cols, depth) for sample in _samples(rows)]
+        found = choose_hopper(plan, kernel, at, target, main_loop)
+        if found is not None:
+            return _short(found, rows, depth)
+    table = _FP32 if exact else _table(target)
+    programs = 0 if main_loop == "pointer" else target.sms
     options: list[tuple[float, TileConfig]] = []
     for block_m, block_n, block_k, warps, stages, speed in table:
         config = TileConfig(
@@ -115,23 +117,6 @@ def _gemm(
     return _short(min(options, key=lambda option: option[0])[1], rows, depth)
 
 
-def epilogue_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
-    """Bytes per element of each tile that the epilogue moves through shared memory."""
-    assert kernel.anchor is not None
-    streamed = anchor_operands(kernel.anchor)
-    used = {name for node in kernel.steps for name in node.inputs}
-    moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
-    types = [plan.type_of(n) for n in moved if n not in streamed or n in used]
-    return tuple(t.dtype.bytes for t in types if t.layout is Layout.TILE)
-
-
-def shared_bytes(config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...]) -> int:
-    """Shared memory of a projection kernel in bytes: the pipelined operands, and one buffer for
-    each tile that the epilogue moves through a descriptor. Barriers take less than 1 KiB."""
-    operands = config.stages * (config.block_m + config.block_n) * config.block_k * item
-    return operands + config.block_m * config.piece_width(paired) * sum(tiles) + 1024
-
-
 def _fitted(
     config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...], limit: int
 ) -> TileConfig | None:
@@ -153,11 +138,8 @@ def _time(
     return -(-tiles // target.sms) * config.block_m * config.block_n / speed * shallow
 
 
-def _table(target: Target, main_loop: str) -> tuple[tuple[int, int, int, int, int, float], ...]:
-    if target.backend == "hip":
-        return _CDNA_16BIT
-    roomy = target.shared_limit >= 200_000
-    return _HOPPER_16BIT if main_loop == "tma" and roomy else _AMPERE_16BIT
+def _table(target: Target) -> tuple[tuple[int, int, int, int, int, float], ...]:
+    return _CDNA_16BIT if target.backend == "hip" else _AMPERE_16BIT
 
 
 def _short(config: TileConfig, rows: int, depth: int) -> TileConfig:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
@@ -27,10 +28,6 @@ PART_COLUMNS, MOST_PARTS, SHARING_PROGRAMS = 8192, 64, 6
 _SEGMENTS = 8
 
 _MAX_THREADS = 1024
-
-
-def _power_of_two(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()
 
 
 def is_resident(kernel: KernelPlan) -> bool:
@@ -63,7 +60,7 @@ def row_segments(cols: int) -> tuple[int, int]:
     384 = 3 x 128.
     """
     cols = max(1, cols)
-    whole = _power_of_two(cols)
+    whole = power_of_two(cols)
     options = [(-(-cols // w), w) for w in (whole >> i for i in range(4)) if w >= min(whole, 64)]
     options = [(count, width) for count, width in options if count <= _SEGMENTS]
     close = [o for o in options if (o[0] * o[1] - cols) * 8 <= cols]
@@ -75,7 +72,7 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
     if target.backend == "interpreter":
         widest = cols if is_resident(kernel) else min(cols, 4096)
         programs = 1 if is_shared(kernel) else 0
-        return TileConfig(min(128, _power_of_two(rows)), _power_of_two(widest), programs=programs)
+        return TileConfig(min(128, power_of_two(rows)), power_of_two(widest), programs=programs)
     moments = any(len(node.results) > 1 for node in kernel.steps)
     if is_resident(kernel):
         return _resident(rows, cols, moments, target)
@@ -91,15 +88,15 @@ def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig
     count, size = row_segments(cols)
     width = count * size
     per_warp = 2048 if moments and width > 4096 else 1024
-    block_m = max(1, min(32, _power_of_two(rows), _power_of_two(2048 // max(width, 64))))
+    block_m = max(1, min(32, power_of_two(rows), power_of_two(2048 // max(width, 64))))
     block_m = 1 if width >= 1024 else block_m
     warps = max(1, min(most, block_m * width // (per_warp if width >= 1024 else 512)))
-    return TileConfig(block_m, _power_of_two(cols), warps=1 << (warps.bit_length() - 1))
+    return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
 
 
 def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
     """The second read comes from the L1 cache, where few programs of many warps share an SM."""
-    whole = _power_of_two(cols)
+    whole = power_of_two(cols)
     widest = whole if whole == cols else whole // 2
     block = min(widest // 2 if moments and cols <= 8192 else widest // 4, LOOPED_COLUMNS)
     while block > 1024 and (-cols % block) * 8 > cols:
@@ -114,7 +111,7 @@ def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
 
 def _shared(rows: int, cols: int, target: Target) -> TileConfig:
     """Parts that stay in the L1 cache; more of them where rows are too few to fill the machine."""
-    block = min(2048, _power_of_two(cols))
+    block = min(2048, power_of_two(cols))
     chunks = -(-cols // block)
     programs = SHARING_PROGRAMS * target.sms
     wanted = max(-(-cols // PART_COLUMNS), min(programs // rows, chunks))

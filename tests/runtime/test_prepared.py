@@ -18,7 +18,8 @@ FAKE = """
     import fusedsl.runtime.prepared as prepared
 
     texts, fast = {}, []
-    now = types.SimpleNamespace(device=None, stream=7, capturing=False, status=[], during=None)
+    now = types.SimpleNamespace(device=None, stream=7, capturing=False, status=[], during=None,
+        context=77)
     def note(module, function, name, group, hash):
         path = next(p for n, p in group.items() if n.endswith(".ptx"))
         texts[function] = Path(path).read_text()
@@ -42,10 +43,12 @@ FAKE = """
             return 0
         def cuTensorMapEncodeTiled(self, made, kind, rank, pointer, *rest):
             assert made % 64 == 0
+            if now.context == 0:
+                return 201
             ctypes.c_uint64.from_address(made).value = pointer
             return 0
         def cuLaunchKernelEx(self, config, function, params, extra):
-            status = now.status.pop(0) if now.status else 0
+            status = now.status.pop(0) if now.status else 0 if now.context else 201
             if status:
                 return status
             known = declared(texts[function])
@@ -65,9 +68,10 @@ FAKE = """
         def cuGetErrorString(self, status, text):
             return 1
         def cuCtxGetCurrent(self, found):
+            ctypes.c_uint64.from_address(found).value = now.context
             return 0
         def cuCtxSetCurrent(self, context):
-            fast.append("entered")
+            now.context = context
             return 0
 
     library = Library()
@@ -202,9 +206,16 @@ SCENARIO = """
 
     # failures
     bound(x)
-    now.status = [201]
+    now.context = 0
     out["no context"] = counts(lambda: bound(x))
-    out["entered"] = "entered" in fast[-last - 1:]
+    out["entered"] = [now.context]
+    now.context, elsewhere = 0, torch.randn(100, 64).bfloat16()
+    out["no context, another tensor"] = counts(lambda: bound(elsewhere))
+    out["entered"].append(now.context)
+    now.context, now.stream = 0, 9
+    out["no context, another stream"] = counts(lambda: bound(x))
+    out["entered"].append(now.context)
+    now.stream = 7
     now.status = [700]
     try:
         bound(x)
@@ -215,15 +226,16 @@ SCENARIO = """
 
     # another binary than expected, and launches that do not wait for their predecessor's end
     def compiled_with(pdl, wrong):
-        plain, sizes = engine.choose, cuda.parameter_sizes
-        engine.choose = lambda *args: replace(plain(*args), pdl=pdl)
+        from fusedsl.runtime import configure
+        plain, sizes = configure.choose, cuda.parameter_sizes
+        configure.choose = lambda *args: replace(plain(*args), pdl=pdl)
         cuda.parameter_sizes = lambda *args: sizes(*args)[wrong:]
         try:
             made = fusedsl.compile(str(program.graph())).bind(weights)
             made(x)
             found = counts(lambda: made(x)), fast[-1]["marks"]
         finally:
-            engine.choose, cuda.parameter_sizes = plain, sizes
+            configure.choose, cuda.parameter_sizes = plain, sizes
         return found
     from dataclasses import replace
     out["dependent"] = compiled_with(True, 0)
@@ -318,7 +330,9 @@ def test_weights_given_per_call_must_be_the_same_and_unchanged(seen):
 
 
 def test_a_thread_without_a_context_gets_one_and_a_failure_is_said(seen):
-    assert seen["no context"] == [0, seen["kernels"] + 1] and seen["entered"]
+    for name in ("no context", "no context, another tensor", "no context, another stream"):
+        assert seen[name] == [0, seen["kernels"]], name
+    assert seen["entered"] == [77, 77, 77]
     assert "700" in seen["failure"]
 
 

@@ -52,7 +52,9 @@ def joined(layouts: list[Layout]) -> Layout:
 class Body:
     """State of one kernel's emission.
 
-    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads.
+    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
+    where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
+    each row, in the layout of a tile: to bring them there would take a barrier each.
     """
 
     plan: Plan
@@ -64,6 +66,7 @@ class Body:
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     keep: str = ""
+    spread: bool = False
 
     def __post_init__(self) -> None:
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
@@ -143,8 +146,10 @@ class Body:
         pointer = self.pointer(value)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
+        if layout is Layout.ROW and self.spread:
+            return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:
-            return fragment("load_row", name, pointer, offset)
+            return fragment("load_row", name, pointer, offset, self.keep)
         if layout is Layout.COLUMN:
             return fragment("load_column", name, f"{pointer}{offset}", self.stride(value))
         return fragment("load_scalar", name, f"{pointer}{offset}")
@@ -204,7 +209,7 @@ class Body:
                 texts.append("FAST=FAST")
                 continue
             value = known[parameter]
-            text = repr(value) if isinstance(value, str) else _constant(value)
+            text = repr(value) if isinstance(value, str) else constant(value)
             texts.append(f"{parameter}={text}")
         return texts
 
@@ -246,17 +251,30 @@ class Body:
         lines.append(fragment("round", name, text, dtype.triton))
         return name
 
+    def masked(self, value: str, lines: list[str]) -> str:
+        """A value as it is stored, zero past the row's end."""
+        source = self.rounded(value, lines)
+        if value not in self.kernel.computed:
+            return source
+        name = self.namer.fresh(f"{value}_live")
+        lines.append(fragment("zero_dead", name, source))
+        return name
+
     def chunk(self, node: Node, value: str, count: str, lines: list[str]) -> list[str]:
         """State of the columns at hand. Names of the state's variables, each [BLOCK_M]."""
         assert node.block.reduction is not None
-        source = self.rounded(value, lines)
-        masked = source
-        if value in self.kernel.computed:
-            masked = self.namer.fresh(f"{value}_live")
-            lines.append(fragment("zero_dead", masked, source))
+        masked = self.masked(value, lines)
         states = self.state_names(node)
         arguments = [masked, "col_live[None, :]", count]
         lines.append(fragment("call", states, function_name(node.block.reduction.chunk), arguments))
+        return states
+
+    def lift(self, node: Node, value: str, lines: list[str]) -> list[str]:
+        """State of each element at hand, [BLOCK_M, columns]; of what is past the row, anything."""
+        assert node.block.reduction is not None
+        states = self.state_names(node)
+        source = self.rounded(value, lines)
+        lines.append(fragment("call", states, function_name(node.block.reduction.lift), [source]))
         return states
 
     def state_names(self, node: Node, suffix: str = "") -> list[str]:
@@ -297,7 +315,7 @@ class Body:
         total = self.dim(width)
         running = self.state_names(node, "_all")
         for name, identity in zip(running, reduction.identity, strict=True):
-            lines.append(fragment("state", name, _constant(identity), "BLOCK_M"))
+            lines.append(fragment("state", name, constant(identity), "BLOCK_M"))
         at, number = self.namer.fresh(f"{first}_at"), self.namer.fresh(f"{first}_tile")
         inside = fragment("piece_numbers", number, at, group).split("\n")
         blocks: list[str] = []
@@ -305,7 +323,7 @@ class Body:
         rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
         for name, identity in zip(node.inputs, reduction.identity, strict=True):
             blocks.append(self.namer.fresh(f"{name}_pieces"))
-            slots = (blocks[-1], self.pointer(name), number, tiles, _constant(identity), *rows)
+            slots = (blocks[-1], self.pointer(name), number, tiles, constant(identity), *rows)
             inside += fragment("load_pieces", *slots).split("\n")
         counts = self.namer.fresh(f"{first}_counts")
         inside += fragment("piece_counts", counts, number, piece, total).split("\n")
@@ -357,7 +375,8 @@ def _halved(kind: TensorType) -> TensorType:
     return TensorType(kind.dtype, (*kind.shape[:-1], cols))
 
 
-def _constant(value: object) -> str:
+def constant(value: object) -> str:
+    """A number as Triton reads it."""
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return f'float("{value}")'
     return print_value(value)  # type: ignore[arg-type]

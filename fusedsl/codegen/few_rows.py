@@ -8,14 +8,12 @@ from fusedsl.blocks.gemm.decode import admit_next, await_earlier, fetch_ahead, g
 from fusedsl.codegen.body import Body
 from fusedsl.codegen.kernels import (
     Emitted,
-    _depends_on_none,
-    _emit_columns,
     _finish,
     _operands,
     _start_side,
     _streamed,
-    statistics_pass,
 )
+from fusedsl.codegen.rows import depends_on_none, emit_columns, statistics_pass
 from fusedsl.codegen.source import COUNTERS, Arg
 from fusedsl.codegen.templates import main_loop
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
@@ -47,7 +45,7 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
     columns: list[str] = []
     side: list[str] = []
     _start_side(body, kernel, side)
-    rest = _emit_columns(body, rest, columns)
+    rest = emit_columns(body, rest, columns)
     body.load_columns(rest, columns)
     for node in rest:
         body.emit(node, side)
@@ -120,9 +118,9 @@ def _passes(body: Body, kernel: KernelPlan, wide: str) -> list[dict[str, list[st
     stored, body.kernel = body.kernel, replace(kernel, steps=kernel.recomputed, writes=())
     width, body.width = body.width, wide
     while any(is_reduction(node) for node in remaining):
-        ready = [n for n in remaining if is_reduction(n) and _depends_on_none(n, remaining)]
+        ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
         passes.append(statistics_pass(body, body.kernel, ready, wide, "K"))
         remaining = [n for n in remaining if n not in ready]
-        remaining = _emit_columns(body, remaining, passes[-1]["after"])
+        remaining = emit_columns(body, remaining, passes[-1]["after"])
     body.kernel, body.width = stored, width
     return passes

@@ -30,7 +30,8 @@ class Arg:
 
     `role` is
         "pointer": data pointer of the stored value `value`, or of a kernel's workspace:
-            "<kernel>.parts" (partial sums in fp32) and "<kernel>.arrived" (`COUNTERS` integers);
+            "<kernel>.parts" (partial sums in fp32), "<kernel>.arrived" (`COUNTERS` integers) and
+            "<kernel>.words" (`words_of`: 64-bit integers that are zero when it starts);
         "stride": its row stride in elements;
         "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
             BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes
@@ -79,6 +80,18 @@ class ProgramSource:
     text: str
     main_loop: str
     kernels: tuple[KernelSource, ...]
+
+
+def words_of(kernel: str) -> str:
+    """The name of a kernel's workspace for states that its programs tell each other."""
+    return f"{kernel}.words"
+
+
+def words(kernel: KernelPlan, config: TileConfig) -> int:
+    """Size of that workspace: a counter, and for each group of programs the slots of four turns,
+    for every state of every part of their rows."""
+    states = sum(len(n.block.reduction.identity) for n in kernel.steps if n.block.reduction)
+    return 16 + config.programs * 4 * states * config.block_m
 
 
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:

@@ -23,6 +23,8 @@ from fusedsl.codegen import (
     compile_time_value,
     emit,
     parts,
+    words,
+    words_of,
 )
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, for_few_rows, has_few_rows
@@ -51,7 +53,7 @@ from fusedsl.runtime.launch import (
 )
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.recipe import Buffer, Copy, Descriptor, EmptyRecipe, Launch, Recipe
-from fusedsl.schedule import TileConfig
+from fusedsl.schedule import TileConfig, is_shared
 
 #: Gives the kernels that are wanted on a device, in order.
 Compile = Callable[[Sequence[Wanted], torch.device], list[Kernel]]
@@ -344,10 +346,15 @@ class _Preparation:
             sums = parts(kernel, self.configs[kernel.name], self.env)
             self._place_workspace(f"{kernel.name}.parts", sums, torch.float32)
             self._place_workspace(f"{kernel.name}.arrived", COUNTERS, torch.int32)
+        if kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel):
+            size = words(kernel, self.configs[kernel.name])
+            self._place_workspace(words_of(kernel.name), size, torch.int64, zero=True)
 
-    def _place_workspace(self, name: str, size: int, dtype: torch.dtype) -> None:
+    def _place_workspace(
+        self, name: str, size: int, dtype: torch.dtype, zero: bool = False
+    ) -> None:
         slot = len(self.given) + len(self.static) + len(self.buffers)
-        self.buffers.append(Buffer(name, (size,), dtype))
+        self.buffers.append(Buffer(name, (size,), dtype, zero=zero))
         self.values[name] = Value(slot, (size,), size, dtype.itemsize, True)
 
     def _buffer_stride(self, name: str) -> int:
@@ -411,7 +418,9 @@ class _Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            return (rows, 1, 1)
+            if not is_shared(kernel):
+                return (rows, 1, 1)
+            return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
         tiles = rows * -(-kernel.cols.bind(self.env) // width) * config.split
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)

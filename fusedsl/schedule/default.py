@@ -10,7 +10,8 @@ from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
-from fusedsl.schedule.legality import EXACT_STEP, MAX_THREADS, epilogue_tiles, shared_bytes
+from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
+from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
@@ -18,12 +19,6 @@ from fusedsl.schedule.target import Target
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
 #: Waves of tiles decide a projection's time: from 64 on a class spans a factor of at most 3 to 2.
 ROW_CLASSES = (16, 64, *(top for n in range(7, 16) for top in (3 << (n - 2), 1 << n)))
-
-#: Widest row kept in registers, in elements (the resident row skeleton).
-RESIDENT_COLUMNS = 32768
-
-#: Columns of a wider row that are in flight at a time.
-LOOPED_COLUMNS = 16384
 
 
 def row_class(rows: int) -> int:
@@ -49,7 +44,7 @@ def choose(
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
-        return replace(_rows(kernel, rows, cols, target), fast=fast)
+        return replace(choose_rows(kernel, rows, cols, target), fast=fast)
     return replace(_pointwise(rows, cols, target), fast=fast)
 
 
@@ -57,23 +52,6 @@ def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether every tile written is 16 bits wide: approximate functions then do not show."""
     tiles = [plan.type_of(v) for v in kernel.writes]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
-
-
-def row_segments(cols: int) -> tuple[tuple[int, int], ...]:
-    """(start, width) of the powers of two that cover a row with little to spare.
-
-    A last one may waste an eighth of the row; 5120 = 4096 + 1024. At most four.
-    """
-    found: list[tuple[int, int]] = []
-    start = 0
-    while start < max(1, cols):
-        left = max(1, cols) - start
-        whole = power_of_two(left)
-        fits = whole <= 128 or (whole - left) * 8 <= cols or len(found) == 3
-        width = whole if fits else whole // 2
-        found.append((start, width))
-        start += width
-    return tuple(found)
 
 
 # projections -----------------------------------------------------------------------------------
@@ -182,29 +160,7 @@ def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool, exact: boo
     )
 
 
-# rows and elements -----------------------------------------------------------------------------
-def _rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
-    """Elements per thread decide: 32 in flight hide memory latency, and a row over few warps has
-    few barriers in its reductions, which count most where two depend on each other (moments).
-    Measured on an H200; docs/performance.md has the figures."""
-    resident = kernel.cols.symbol is None and kernel.cols.factor <= RESIDENT_COLUMNS
-    if target.backend == "interpreter":
-        return TileConfig(
-            min(128, power_of_two(rows)), power_of_two(cols if resident else min(cols, 4096))
-        )
-    most = MAX_THREADS // target.warp_size
-    if not resident:
-        block_n = min(LOOPED_COLUMNS, power_of_two(cols))
-        return TileConfig(1, block_n, warps=max(4, min(most, block_n // 512)))
-    width = sum(size for _, size in row_segments(cols))
-    chained = any(len(node.results) > 1 for node in kernel.steps)
-    per_warp = 2048 if chained and width > 4096 else 1024
-    block_m = max(1, min(32, power_of_two(rows), power_of_two(2048 // max(width, 64))))
-    block_m = 1 if width >= 1024 else block_m
-    warps = max(1, min(most, block_m * width // (per_warp if width >= 1024 else 512)))
-    return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
-
-
+# elements --------------------------------------------------------------------------------------
 def _pointwise(rows: int, cols: int, target: Target) -> TileConfig:
     block_n = min(1024, power_of_two(cols))
     if target.backend == "interpreter":

@@ -6,6 +6,7 @@ from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import MOST_SHARED_TILES
+from fusedsl.schedule.rows import is_shared
 from fusedsl.schedule.target import Target
 
 #: Threads of a program, on every target.
@@ -55,8 +56,16 @@ def problem(
     if config.fast and target.backend != "cuda":
         return "approximate functions are those of NVIDIA"
     if kernel.kind is not Kind.GEMM:
-        return None
+        return _rows_problem(kernel, config)
     return _gemm_problem(plan, kernel, config, target, main_loop)
+
+
+def _rows_problem(kernel: KernelPlan, config: TileConfig) -> str | None:
+    """Rows that programs share are taken by whole groups of them; others by one program each."""
+    grouped = config.programs > 0 and config.programs % config.parts == 0
+    if is_shared(kernel) if not grouped else config.parts > 1 and not is_shared(kernel):
+        return f"{config.programs} programs, {config.parts} to a row"
+    return None
 
 
 def _gemm_problem(

@@ -12,7 +12,6 @@ way. All outputs, taken after the last replay, are verified against fp64.
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch import Tensor
 import fusedsl
 from benchmarks.chains import CHAINS, SIZES
 from benchmarks.common import row, write
+from fusedsl.runtime.timing import graph_ms
 
 #: (size, most rows, bar): what a block may cost, in reads of its weights.
 BARS = (("1B", 16, 1.15), ("1B", 64, 1.3), ("8B", 16, 1.08), ("8B", 64, 1.15))
@@ -29,29 +29,6 @@ BARS = (("1B", 16, 1.15), ("1B", 64, 1.3), ("8B", 16, 1.08), ("8B", 64, 1.15))
 SETS = 8
 #: Bytes of the copy that stands for the memory's speed.
 COPIED = 1 << 31
-
-
-def graph_ms(calls: Sequence[Callable[[], Any]], replays: int = 30) -> tuple[float, list[Any]]:
-    """Median milliseconds of one call among `calls`, captured together, and their last results."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = [call() for call in calls]
-    times: list[float] = []
-    for _ in range(replays + 3):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / len(calls))
-    return statistics.median(times[3:]), results
 
 
 def copy_speed() -> float:

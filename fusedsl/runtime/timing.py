@@ -4,6 +4,8 @@
 |---|---|---|
 | `wall_ms` | one call after another, each waited for | host and device |
 | `side_by_side` | several calls in turns, the L2 cache cleared before each | device |
+| `racing` | several calls in turns, the slow ones left out after the first | device |
+| `graph_ms` | calls captured into a CUDA graph | device |
 | `in_turn` | several programs over sets of inputs, cold and warm | device, and the host apart |
 | `best_seconds` | the fastest of a few calls | device |
 | `host_us` | what a call takes of the host, however long the device works | host |
@@ -69,6 +71,65 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 5, rep: int = 60) -
             took: Any = do_bench(call, warmup=15, rep=rep, return_mode="median")
             samples[name].append(took)
     return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def racing(calls: Mapping[Any, Call], device: torch.device, rounds: int = 5) -> dict[Any, float]:
+    """Median milliseconds of each call on the GPU, in turns, the L2 cache cleared before each.
+
+    Those half as slow again as the fastest drop out after the first round: for choosing one.
+    """
+    times: dict[Any, list[float]] = {name: [] for name in calls}
+    flush = torch.empty(_FLUSH // 4, dtype=torch.int32, device=device)
+    left = dict(calls)
+    for number in range(rounds):
+        for name, call in left.items():
+            known = times[name]
+            count = max(3, min(20, int(4 / max(min(known), 1e-3)))) if known else 3
+            times[name] = known + _cleared(call, count, flush)
+        if number == 0:
+            fastest = min(map(_middle, times.values()))
+            left = {name: calls[name] for name in left if _middle(times[name]) < 1.5 * fastest}
+    return {name: _middle(found) for name, found in times.items()}
+
+
+def _cleared(call: Call, count: int, flush: torch.Tensor) -> list[float]:
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    call()
+    for start, end in pairs:
+        flush.zero_()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in pairs]
+
+
+def _middle(values: Sequence[float]) -> float:
+    """The median; of an even number, the larger of the two in the middle."""
+    return sorted(values)[len(values) // 2]
+
+
+def graph_ms(calls: Sequence[Call], replays: int = 30) -> tuple[float, list[Any]]:
+    """Median milliseconds of one call among `calls`, captured together, and their last results."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = [call() for call in calls]
+    times: list[float] = []
+    for _ in range(replays + 3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / len(calls))
+    return statistics.median(times[3:]), results
 
 
 def best_seconds(call: Call, device: str, repeat: int = 10) -> float:

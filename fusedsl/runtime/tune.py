@@ -29,14 +29,13 @@ from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.launch import Kernel, Wanted
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.recipe import Recipe
+from fusedsl.runtime.timing import racing
 from fusedsl.schedule import Extent, TileConfig, candidates
 
 #: Configurations that are tried of each kernel, the default among them.
 LIMIT = 14
 #: A configuration must take at most this share of the default's time to replace it.
 _BETTER = 0.99
-#: Bytes written before each timed call, so that no operand is left in the L2 cache.
-_FLUSH = 256 << 20
 #: Largest relative distance (Frobenius) between results of two configurations, by bytes per value.
 _CLOSE = {1: 0.1, 2: 0.02, 4: 1e-3}
 
@@ -243,7 +242,7 @@ class _Session:
             if reason:
                 calls.pop(config, None)
                 reasons[config] = reason
-        times = medians(calls, self.device)
+        times = racing(calls, self.device)
         default_ms = times.get(configs[0], math.inf)
         best = min(times, key=times.__getitem__)
         best = best if times[best] < _BETTER * default_ms else configs[0]
@@ -313,37 +312,3 @@ def _differs(results: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
         if distance > _CLOSE.get(wanted.dtype.itemsize, 1e-3):
             return f"its results differ from the default's by {distance:.1e}"
     return ""
-
-
-def medians(
-    calls: Mapping[Any, Callable[[], None]], device: torch.device, rounds: int = 5
-) -> dict[Any, float]:
-    """Median milliseconds of each call, in turns; the slow ones drop out after the first round."""
-    events: dict[Any, list[float]] = {name: [] for name in calls}
-    flush = torch.empty(_FLUSH // 4, dtype=torch.int32, device=device)
-    left = dict(calls)
-    for number in range(rounds):
-        for name, call in left.items():
-            known = events[name]
-            count = max(3, min(20, int(4 / max(min(known), 1e-3)))) if known else 3
-            events[name] = known + _timed(call, count, flush)
-        if number == 0:
-            fastest = min(map(_median, events.values()))
-            left = {name: calls[name] for name in left if _median(events[name]) < 1.5 * fastest}
-    return {name: _median(times) for name, times in events.items()}
-
-
-def _timed(call: Callable[[], None], count: int, flush: Tensor) -> list[float]:
-    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
-    call()
-    for start, end in pairs:
-        flush.zero_()
-        start.record()
-        call()
-        end.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) for start, end in pairs]
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]

@@ -18,7 +18,8 @@ import fusedsl
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.runtime import cache, tuned
 from fusedsl.runtime.configure import Configurations
-from fusedsl.runtime.tune import _differs, medians
+from fusedsl.runtime.timing import racing
+from fusedsl.runtime.tune import _differs
 from fusedsl.schedule import Target, TileConfig, candidates, choose
 from tests.fuse.harness import plan_of
 
@@ -157,6 +158,7 @@ WRITER = """
 import sys
 from tests.runtime.test_tuned import another, find, key_of
 from fusedsl.runtime import tuned
+from fusedsl.runtime.timing import racing
 from dataclasses import replace
 me = int(sys.argv[1])
 configs = [replace(another(), group_m=g) for g in (1, 2, 4, 8, 16, 32)]
@@ -252,7 +254,7 @@ def test_tuning_on_a_gpu_is_kept_and_used(folder: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_medians_tell_slow_from_fast(folder: Path) -> None:
+def test_a_race_tells_slow_from_fast() -> None:
     x = torch.randn(4096, 4096, device="cuda")
-    times = medians({"one": lambda: x + 1, "ten": lambda: [x + 1 for _ in range(10)]}, x.device)
+    times = racing({"one": lambda: x + 1, "ten": lambda: [x + 1 for _ in range(10)]}, x.device)
     assert times["ten"] > 3 * times["one"] > 0

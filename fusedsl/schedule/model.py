@@ -1,4 +1,4 @@
-"""A time model of persistent projection kernels; docs/performance.md says how well it holds.
+"""A time model of persistent projection kernels; docs/performance.md says what it rests on.
 
 A multiprocessor with `share` programs is busy for the longer of two times. It multiplies at the
 rate of the tensor cores (or of the L2 cache, if tiles are small) through all tiles that fall to it.
@@ -72,7 +72,8 @@ class Machine:
     other: float
 
 
-#: Fitted to measurements on an H200 (`benchmarks/results/tiles.json`).
+#: From one run on an H200 over five shapes and 17 tiles: rates and the epilogue are fitted to it,
+#: the efficiencies are set within what it allows. A wider run is still to be made.
 H200 = Machine(
     flops=6.55e6,
     cached=90e3,

@@ -6,13 +6,14 @@ decide in which scope its lines go.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.helpers import function_name, functions_of, parameters
 from fusedsl.codegen.names import Namer
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment
-from fusedsl.fuse import KernelPlan, Plan, is_reduction
+from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import (
     ONE,
     Dim,
@@ -146,7 +147,8 @@ class Body:
         if layout is Layout.ROW:
             return fragment("load_row", name, pointer, offset)
         if layout is Layout.COLUMN:
-            return fragment("load_column", name, f"{pointer}{offset}", self.stride(value))
+            macro = "load_index" if kind.dtype.is_index else "load_column"
+            return fragment(macro, name, f"{pointer}{offset}", self.stride(value))
         return fragment("load_scalar", name, f"{pointer}{offset}")
 
     def column_only(self, node: Node) -> bool:
@@ -172,12 +174,15 @@ class Body:
             self._half(node, lines)
         elif "tiles" in node.attr_map:
             self._partial(node, lines)
+        elif is_pick(node):
+            self._pick(node, lines)
         elif node.block.kind is Kind.EPILOGUE:
             self._merge(node, lines)
         else:
             self._elementwise(node, lines)
         for result in node.results:
-            if result.name in self.kernel.writes and "tiles" not in node.attr_map:
+            stored_here = "tiles" in node.attr_map or is_pick(node)
+            if result.name in self.kernel.writes and not stored_here:
                 self.store(result.name, lines)
 
     def _elementwise(self, node: Node, lines: list[str]) -> None:
@@ -242,6 +247,8 @@ class Body:
             text = wide
         if dtype is DType.FP32 or value not in self.kernel.computed:
             return text
+        if value not in self.kernel.writes and not self.keep_roundings:
+            return text  # nobody sees it stored
         name = self.namer.fresh(f"{value}_stored")
         lines.append(fragment("round", name, text, dtype.triton))
         return name
@@ -251,13 +258,26 @@ class Body:
         assert node.block.reduction is not None
         source = self.rounded(value, lines)
         masked = source
-        if value in self.kernel.computed:
+        indexed = is_pick(node)
+        if value in self.kernel.computed and not indexed:
             masked = self.namer.fresh(f"{value}_live")
             lines.append(fragment("zero_dead", masked, source))
         states = self.state_names(node)
         arguments = [masked, "col_live[None, :]", count]
+        arguments += ["cols[None, :]", self.index(node, lines)] if indexed else []
         lines.append(fragment("call", states, function_name(node.block.reduction.chunk), arguments))
         return states
+
+    def index(self, node: Node, lines: list[str]) -> str:
+        """The index of a reduction by index, loaded if need be."""
+        (name,) = (n for n in node.inputs if self.type_of(n).dtype.is_index)
+        return self.operand(name, lines)[0]
+
+    def load_indices(self, nodes: Sequence[Node], lines: list[str]) -> None:
+        """Load the indices that `nodes` read, ahead of any loop."""
+        for name in dict.fromkeys(n for node in nodes for n in node.inputs):
+            if self.type_of(name).dtype.is_index:
+                self.operand(name, lines)
 
     def state_names(self, node: Node, suffix: str = "") -> list[str]:
         """Fresh names for a reduction's state."""
@@ -270,7 +290,8 @@ class Body:
         assert node.block.reduction is not None
         names = [self.namer.fresh(r.name) for r in node.results]
         function = function_name(node.block.reduction.finish)
-        lines.append(fragment("call", names, function, [*states, f"WIDTH={width}"]))
+        arguments = [*states, *([self.index(node, lines)] if is_pick(node) else [])]
+        lines.append(fragment("call", names, function, [*arguments, f"WIDTH={width}"]))
         for name, result in zip(names, node.results, strict=True):
             lines.append(fragment("as_column", name))
             if self.keep_roundings and result.type.dtype is not DType.FP32:
@@ -279,8 +300,22 @@ class Body:
             if result.name in self.kernel.writes:
                 self.store(result.name, lines)
 
+    def _pick(self, node: Node, lines: list[str]) -> None:
+        """A value that one tile of each row holds: that tile stores it, no other does."""
+        reduction = node.block.reduction
+        assert reduction is not None
+        states = self.chunk(node, node.inputs[0], f"min({self.width}, N - col)", lines)
+        index, name = self.index(node, lines), self.namer.fresh(node.name)
+        finish, owner = function_name(reduction.finish), function_name(reduction.owner)
+        lines.append(fragment("call", [name], finish, [*states, index, "WIDTH=N"]))
+        dtype = node.type.dtype.triton
+        pointer, stride = self.pointer(node.name), self.stride(node.name)
+        owns = f"{owner}({index}, col, col + {self.width}, WIDTH=N)"
+        lines.append(fragment("store_owned", name, pointer, stride, dtype, owns))
+
     def _partial(self, node: Node, lines: list[str]) -> None:
         (value,) = node.inputs
+        lines.append(fragment("whole_tiles", self.width))
         states = self.chunk(node, value, f"min({self.width}, N - col)", lines)
         for state, result in zip(states, node.results, strict=True):
             lines.append(fragment("store_piece", state, self.pointer(result.name), "piece"))

@@ -93,6 +93,7 @@ def _pointwise(kernel: KernelPlan, body: Body) -> Emitted:
 def _resident(kernel: KernelPlan, body: Body) -> Emitted:
     """The whole row in registers, in segments that are powers of two and cover it closely."""
     lines: list[str] = []
+    body.load_indices(kernel.steps, lines)
     rows = _Segments(body, row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
     while remaining:
@@ -172,6 +173,7 @@ def _looped(kernel: KernelPlan, body: Body) -> Emitted:
     passes: list[dict[str, list[str]]] = []
     opening: list[str] = []
     remaining = list(kernel.steps)
+    body.load_indices(remaining, opening)
     remaining = _emit_columns(body, remaining, opening)
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):

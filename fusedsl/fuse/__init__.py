@@ -11,7 +11,8 @@
 
 from fusedsl.fuse.assemble import fuse
 from fusedsl.fuse.cost import CostModel
+from fusedsl.fuse.placement import is_pick
 from fusedsl.fuse.plan import KernelPlan, Plan
 from fusedsl.fuse.rowgroups import anchor_operands, is_reduction
 
-__all__ = ["CostModel", "KernelPlan", "Plan", "anchor_operands", "fuse", "is_reduction"]
+__all__ = ["CostModel", "KernelPlan", "Plan", "anchor_operands", "fuse", "is_pick", "is_reduction"]

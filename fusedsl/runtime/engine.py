@@ -218,6 +218,8 @@ class _Preparation:
             if name in types and needs_copy(types[name].layout, tensor):
                 self.copies.append(slot)
                 tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+            if name in types and types[name].is_index_vector:
+                tensor = tensor.unsqueeze(-1)
             self.values[name] = _value_of(slot, tensor)
 
     def _place_outputs(self, kernel: KernelPlan) -> None:

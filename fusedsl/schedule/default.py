@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.target import Target
@@ -39,12 +39,13 @@ def choose(
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
         return replace(_rows(kernel, rows, cols, target), fast=fast)
-    return replace(_pointwise(rows, cols, target), fast=fast)
+    return replace(_pointwise(kernel, rows, cols, target), fast=fast)
 
 
 def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
-    """Whether every tile written is 16 bits wide: approximate functions then do not show."""
-    tiles = [plan.type_of(v) for v in kernel.writes]
+    """Whether every tile written or reduced is 16 bits wide: approximations then do not show."""
+    reduced = [n.inputs[0] for n in kernel.steps if "tiles" in n.attr_map or is_pick(n)]
+    tiles = [plan.type_of(v) for v in (*kernel.writes, *reduced)]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
 
 
@@ -103,13 +104,17 @@ def _gemm(
 ) -> TileConfig:
     assert kernel.anchor is not None
     operand = plan.type_of(anchor_operands(kernel.anchor)[0])
-    tiles = epilogue_tiles(plan, kernel) if main_loop == "tma" else ()
+    moved = epilogue_tiles(plan, kernel)
+    tiles = moved if main_loop == "tma" else ()
+    # an epilogue that moves no tile through shared memory has no need of narrow pieces, and
+    # leaves half as many per-tile statistics without them
+    whole = kernel.paired or not moved
     depth = max(1, operand.cols.bind(env))
     exact = operand.dtype is DType.FP32
     precision = "exact" if exact else "ieee"
     if target.backend == "interpreter":
         config = _interpreted_gemm(rows, cols, depth, kernel.paired, exact)
-        sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
+        sides = 1 if whole or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
     table = _FP32 if exact else _table(target, main_loop)
     programs = target.sms if main_loop == "tma" else 0
@@ -119,7 +124,7 @@ def _gemm(
             block_m,
             block_n,
             block_k,
-            sides=1 if kernel.paired or block_n <= 64 or exact else 2,
+            sides=1 if whole or block_n <= 64 or exact else 2,
             warps=warps,
             stages=stages,
             programs=programs,
@@ -223,9 +228,15 @@ def _rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfi
     return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
 
 
-def _pointwise(rows: int, cols: int, target: Target) -> TileConfig:
+#: Rows of a program that merges per-tile states and computes columns alone: one cache line each.
+MERGED_ROWS = 32
+
+
+def _pointwise(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     block_n = min(1024, power_of_two(cols))
     if target.backend == "interpreter":
         return TileConfig(min(128, power_of_two(rows)), block_n)
     block_m = max(1, min(4096 // block_n, power_of_two(rows)))
+    if any(node.block.reduction is not None for node in kernel.steps):
+        block_m = min(block_m, MERGED_ROWS)
     return TileConfig(block_m, block_n, warps=4)

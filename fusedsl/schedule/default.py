@@ -45,8 +45,16 @@ def choose(
 def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether every tile written or reduced is 16 bits wide: approximations then do not show."""
     reduced = [n.inputs[0] for n in kernel.steps if "tiles" in n.attr_map or is_pick(n)]
-    tiles = [plan.type_of(v) for v in (*kernel.writes, *reduced)]
+    written = [name for name in kernel.writes if name not in _states(kernel)]
+    tiles = [plan.type_of(v) for v in (*written, *reduced)]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
+
+
+def _states(kernel: KernelPlan) -> set[str]:
+    """Per-tile states that a kernel leaves or merges; they move through registers alone."""
+    kinds = [n for n in kernel.steps if n.block.kind is Kind.EPILOGUE and n.block.reduction]
+    left = {r.name for n in kinds if "tiles" in n.attr_map for r in n.results}
+    return left | {name for n in kinds if "tiles" not in n.attr_map for name in n.inputs}
 
 
 def power_of_two(value: int) -> int:
@@ -143,13 +151,23 @@ def _gemm(
 
 
 def epilogue_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
-    """Bytes per element of each tile that the epilogue moves through shared memory."""
+    """Bytes per element of each tile that the epilogue moves through shared memory.
+
+    Beside such tiles, per-tile states count as well: they do not move through shared memory, but
+    the registers of the largest tile do not hold both.
+    """
     assert kernel.anchor is not None
     streamed = anchor_operands(kernel.anchor)
     used = {name for node in kernel.steps for name in node.inputs}
     moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
-    types = [plan.type_of(n) for n in moved if n not in streamed or n in used]
-    return tuple(t.dtype.bytes for t in types if t.layout is Layout.TILE)
+    tiles = [
+        n
+        for n in moved
+        if (n not in streamed or n in used) and plan.type_of(n).layout is Layout.TILE
+    ]
+    if _states(kernel).issuperset(tiles):
+        return ()
+    return tuple(plan.type_of(n).dtype.bytes for n in tiles)
 
 
 def shared_bytes(config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...]) -> int:

@@ -244,7 +244,7 @@ def _check_indices(block: Block, operands: Mapping[str, OperandType]) -> None:
                 operand=spec.name,
                 expected="i64[rows] or i32[rows]",
                 got=str(given),
-                fix=f"declare it as a parameter '{spec.name}: i64[{given.rows}]'",
+                fix=f"declare it as a parameter '{spec.name}: i64[{given.shape[0]}]'",
             )
         raise TypeProblem(
             "F0401",

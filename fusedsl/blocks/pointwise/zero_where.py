@@ -6,8 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
+from fusedsl.blocks.pointwise.common import Cotangents, Names, NodeAttrs, NodeOperands
 from fusedsl.blocks.typing import Attrs, Operands, index_of, vector_or_tile
-from fusedsl.ir import Attr, Block, Kind, OperandSpec, Rowwise, TensorType
+from fusedsl.ir import Attr, Block, GraphBuilder, Kind, OperandSpec, Rowwise, TensorType
 
 
 @triton.jit
@@ -26,6 +27,13 @@ def _reference(x: torch.Tensor, index: torch.Tensor, *, equals: int) -> torch.Te
     return torch.where(index.reshape(-1, 1) == equals, 0.0, x)
 
 
+def _vjp(
+    b: GraphBuilder, operands: NodeOperands, attrs: NodeAttrs, results: Names, cotangents: Names
+) -> Cotangents:
+    (dy,) = cotangents
+    return {"x": b.call("zero_where", dy, operands["index"], equals=attrs["equals"])}
+
+
 BLOCK = Block(
     name="zero_where",
     kind=Kind.POINTWISE,
@@ -38,6 +46,7 @@ BLOCK = Block(
     attrs=(Attr("equals", "int", doc="index of the rows that become 0"),),
     laws=(Rowwise(),),
     triton=zero_where,
+    vjp=_vjp,
     on_card=False,
     doc="x, and 0 in the rows where index == equals",
 )

@@ -79,7 +79,7 @@ REDUCTION = Reduction(
     merge=pick_merge,
     merge_all=pick_merge_all,
     finish=pick_finish,
-    chunk_reference=picked,
+    chunk_reference=picked,  # index relative to the piece; NaN where another one holds it
     merge_reference=lambda values, counts, width: values.nansum(dim=-1, keepdim=True),
     owner=pick_owner,
 )

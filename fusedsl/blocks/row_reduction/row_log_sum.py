@@ -5,7 +5,7 @@ cross-entropy) is taken off the maximum first: both are large where the differen
 
 A piece is (maximum, sum of exp(x - maximum)); pieces are rescaled to the larger maximum as they are
 merged, so nothing overflows. Infinite maxima are not subtracted: a row of -inf gives (-inf, -inf),
-a row with inf gives (inf, inf), as torch.logsumexp; a row with NaN gives NaN in the second part.
+a row with inf gives (inf, inf), as torch.logsumexp; a row with NaN gives NaN in both.
 """
 
 # releases of triton type their functions differently
@@ -58,8 +58,8 @@ def log_sum_merge_all(maxima, sums, counts):
 
 @triton.jit
 def log_sum_finish(largest, total, WIDTH: tl.constexpr):
-    """(maximum, log of the sum) of the row."""
-    return largest, tl.log(total)
+    """(maximum, log of the sum) of the row; the sum alone knows of NaN in it."""
+    return tl.where(total == total, largest, total), tl.log(total)
 
 
 def _infer(operands: Operands, attrs: Attrs) -> tuple[TensorType, TensorType]:

@@ -58,6 +58,7 @@ bench: venv ## the benchmarks (needs a GPU)
 	$(BIN)/python -m benchmarks.compile_time
 	$(BIN)/python -m benchmarks.chains
 	$(BIN)/python -m benchmarks.norms
+	$(BIN)/python -m benchmarks.lm_head
 	$(BIN)/python -m benchmarks.accuracy --rows 1,17,128,4096 --jobs 8
 
 golden: venv ## write tests/golden/ anew, to be read in the diff

@@ -57,7 +57,6 @@ MISTAKES = (
     Mistake("F0201", "y = swish(h);", "y = silu(h);"),
     Mistake("F0202", "y = h + H;", "y = h + h;"),
     Mistake("F0203", "y = relu(h); y = -y;", "z = relu(h); y = -z;"),
-    Mistake("F0205", "z = silu(h); y = relu(h);", "z = silu(h); y = relu(z);"),
     Mistake("F0301", "y = softcap(h, 30);", "y = softcap(h, cap=30);"),
     Mistake("F0302", "y = gelu(h, approx=tanh);", "y = gelu(h, approximate=tanh);"),
     Mistake("F0402", "y = h + matmul(x, w);", "y = h + linear(x, w);"),

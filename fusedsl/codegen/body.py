@@ -316,9 +316,17 @@ class Body:
     def _partial(self, node: Node, lines: list[str]) -> None:
         (value,) = node.inputs
         lines.append(fragment("whole_tiles", self.width))
-        states = self.chunk(node, value, f"min({self.width}, N - col)", lines)
-        for state, result in zip(states, node.results, strict=True):
-            lines.append(fragment("store_piece", state, self.pointer(result.name), "piece"))
+        count = f"min({self.width}, N - col)"
+        states = self.chunk(node, value, count, lines)
+        pointers = [self.pointer(result.name) for result in node.results]
+        if self.kernel.paired:
+            lines += [fragment("store_state", s, p) for s, p in zip(states, pointers, strict=True)]
+            return
+        assert node.block.reduction is not None
+        held = self.state_names(node, "_tile")
+        merge = function_name(node.block.reduction.merge)
+        slots = (held, states, pointers, merge, f"min({self.width}, N - col0)", f"max(0, {count})")
+        lines += fragment("store_tile_state", *slots).split("\n")
 
     def _merge(self, node: Node, lines: list[str]) -> None:
         reduction = node.block.reduction

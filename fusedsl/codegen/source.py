@@ -36,7 +36,7 @@ class Arg:
         "dim": a compile-time integer: the dimension `value` bound at the call;
         "tiles": a compile-time integer: the column tiles of the kernel that wrote `value`;
         "tiles_group": how many of them are merged at a time, a power of two (`tile_group`);
-        "tile_width": a compile-time integer: columns per tile (`TileConfig.piece_width`) of the
+        "tile_width": a compile-time integer: columns per tile (`TileConfig.tile_width`) of the
             kernel that wrote `value`;
         "config": a compile-time field of the tile configuration, by upper-case name.
     """
@@ -79,7 +79,7 @@ class ProgramSource:
 
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
     """Per-tile statistics that a projection kernel leaves for each row."""
-    return -(-kernel.cols.bind(env) // config.piece_width(kernel.paired))
+    return -(-kernel.cols.bind(env) // config.tile_width(kernel.paired))
 
 
 def compile_time_value(
@@ -94,6 +94,6 @@ def compile_time_value(
     assert writer is not None, f"no kernel writes '{arg.value}'"
     config = configs[writer.name]
     if arg.role == "tile_width":
-        return config.piece_width(writer.paired)
+        return config.tile_width(writer.paired)
     tiles = column_tiles(writer, config, env)
     return tiles if arg.role == "tiles" else tile_group(tiles)

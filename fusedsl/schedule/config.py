@@ -26,8 +26,12 @@ class TileConfig:
     precision: str = "ieee"
 
     def piece_width(self, paired: bool) -> int:
-        """Output columns the epilogue handles at a time: the width of a per-tile statistic."""
+        """Output columns the epilogue handles at a time."""
         return self.block_n // 2 if paired else self.block_n // self.sides
+
+    def tile_width(self, paired: bool) -> int:
+        """Output columns of a tile: what a per-tile statistic is taken over."""
+        return self.block_n // 2 if paired else self.block_n
 
     def constants(self) -> dict[str, int | bool | str]:
         """The fields that kernels take as compile-time arguments, by upper-case name."""

@@ -95,6 +95,7 @@ BLOCK = Block(
     reference=picked,
     laws=(Rowwise(),),
     reduction=REDUCTION,
+    on_card=False,
     flops=2,
-    doc="x[i, index[i]] of each row, NaN where the index is no column",
+    doc="each row's value in the column of its index, NaN where there is none",
 )

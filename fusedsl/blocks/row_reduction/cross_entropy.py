@@ -55,5 +55,5 @@ BLOCK = Block(
     attrs=(Attr("ignore_index", "int", default=-100, doc="target of the rows whose loss is 0"),),
     laws=(Rowwise(),),
     expand=_expand,
-    doc="log_sum_exp(logits) - logits[target], fp32 [M, 1]; 0 for a target of ignore_index",
+    doc="log_sum_exp(logits) - logits[target], fp32 [M, 1]",
 )

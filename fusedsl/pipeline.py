@@ -34,6 +34,7 @@ def compile(
     fp32_shift: bool = False,
     tf32: bool = False,
     fast_math: bool = True,
+    tune: bool = False,
 ) -> Program:
     """Compile a program; no kernel is built before the first call.
 
@@ -47,18 +48,24 @@ def compile(
     below zero lose relative accuracy (up to abs(x) * 2^-12 absolute); `fast_math=False` uses the
     forms that fp32 results always get.
 
+    `tune=True` times each kernel in a few configurations at the first call of every shape class
+    (seconds to a minute) and keeps the fastest in the cache folder, where later processes find it
+    without asking for it; `Program.tune` does the same ahead of any call.
+
     Raises FusedslError: F01xx to F04xx for the program, F0507 for an option.
     """
     options = checked_options(
         numerics=numerics, fp32_shift=fp32_shift, tf32=tf32, fast_math=fast_math
     )
+    if type(tune) is not bool:
+        raise FusedslError(unknown_option("value of tune", tune, (False, True)))
     source = read(program)
     expanded = verify(expand(source))
     rules = RewriteOptions(options.numerics, options.fp32_shift, options.tf32)
     rewritten = rewrite(expanded, rules)
     plan = fuse(verify(rewritten.graph))
     header = header_of(source, rewritten, options)
-    return Program(Stages(source, expanded, rewritten, plan), options, header)
+    return Program(Stages(source, expanded, rewritten, plan), options, header, tune=tune)
 
 
 def read(program: str | Path | Graph | Mapping[str, Any] | Any) -> Graph:

@@ -153,11 +153,12 @@ def test_the_public_face():
 
 
 def test_fast_math_is_an_option_of_the_tiles(monkeypatch):
+    import fusedsl.runtime.configure as configure
     import fusedsl.runtime.engine as engine
 
     used = []
     monkeypatch.setattr(
-        engine, "choose", lambda *a, real=engine.choose: replace(real(*a), fast=True)
+        configure, "choose", lambda *a, real=configure.choose: replace(real(*a), fast=True)
     )
 
     def launcher(self, kernel, loop, config):

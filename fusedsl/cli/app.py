@@ -295,6 +295,45 @@ def _print_build(report: Any, out: Path) -> None:
         print_errors(FusedslError(report.diagnostics), as_json=False)
 
 
+@app.command(epilog='Example: fusedsl tune examples/llama_mlp.fdsl --shapes "M=16;M=8192"')
+@_reporting
+def tune(
+    file: File,
+    shapes: Annotated[
+        str | None,
+        typer.Option("--shapes", help="Dims of each shape, by semicolons: M=16;M=4096,F=512."),
+    ] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cuda or cuda:N.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Leave out what is tuned already.")] = False,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Time a program's kernels in a few configurations and keep the fastest for later processes."""
+    from fusedsl.cli.tune import tune as tune_shapes
+
+    program = _compile(file, numerics)
+    lines = tune_shapes(program, shapes=shapes, device=device, again=not new)
+    if as_json:
+        print_json({"ok": True, "name": program.name, "kernels": [x.to_json() for x in lines]})
+    else:
+        _print_tuned(lines)
+
+
+def _print_tuned(lines: list[Any]) -> None:
+    from fusedsl.cli.tune import brief
+
+    numbers = ("default ms", "tuned ms", "of default")
+    rows = table("dims", "kernel", *numbers, "configuration", "tried", numbers=numbers)
+    for line in lines:
+        k = line.found
+        dims = ", ".join(f"{name}={size}" for name, size in line.dims.items())
+        times = (f"{k.default_ms:.4f}", f"{k.ms:.4f}", f"{k.ms / k.default_ms:.3f}")
+        rows.add_row(dims, k.kernel, *times, brief(k.config), str(len(k.trials)))
+    print_table(rows)
+    if not all(line.found.saved for line in lines):
+        note("warning: the cache folder cannot be written: nothing is kept")
+
+
 judge.register(app)
 language.register(app)
 mcp.register(app)

@@ -40,6 +40,23 @@ def parse_dims(text: str | None) -> dict[str, int]:
     return dims
 
 
+def parse_shapes(text: str | None) -> list[dict[str, int]]:
+    """`M=16;M=4096,F=512` as one table of dims per shape; no text is one shape without dims.
+
+    Raises FusedslError (F0105) with every malformed part.
+    """
+    bag = Diagnostics()
+    shapes: list[dict[str, int]] = []
+    for part in filter(None, (p.strip() for p in (text or "").split(";"))):
+        try:
+            shapes.append(parse_dims(part))
+        except FusedslError as error:
+            for diagnostic in error.diagnostics:
+                bag.add(diagnostic)
+    bag.raise_if_any()
+    return shapes or [{}]
+
+
 def parse_targets(text: str) -> list[Target]:
     """`sm_90,gfx942` as targets. Raises FusedslError (F0602) with every unknown name."""
     bag = Diagnostics()

@@ -16,14 +16,18 @@ def emit(
 ) -> ProgramSource:
     """Emit every kernel of a plan into one readable file.
 
-    `main_loop` is "tma" (tensor descriptors, sm_90 and later; 16-byte-aligned rows) or "pointer".
+    `main_loop` is "tma" (tensor descriptors, sm_90 and later; rows that are multiples of 16 bytes),
+    "mixed" (descriptors for the operands, pointers for the tiles of the epilogue, whose rows may
+    have any length) or "pointer".
     `numerics="as_written"` rounds after every node to its dtype.
     """
-    tma = main_loop == "tma"
+    tma, tiles = main_loop in ("tma", "mixed"), main_loop == "tma"
     texts: list[str] = []
     kernels: list[KernelSource] = []
     for kernel in plan.kernels:
-        out = emit_kernel(plan, kernel, tma=tma, keep_roundings=numerics == "as_written")
+        out = emit_kernel(
+            plan, kernel, tma=tma, tiles=tiles, keep_roundings=numerics == "as_written"
+        )
         texts.append(out.text.rstrip())
         kernels.append(KernelSource(kernel.name, kernel, out.args))
     functions = [f for k in plan.kernels for n in k.nodes for f in functions_of(n)]

@@ -30,10 +30,13 @@ class Emitted:
     args: tuple[Arg, ...]
 
 
-def emit_kernel(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: bool) -> Emitted:
-    """Emit one kernel plan. `tma`: projections move tiles through tensor descriptors."""
+def emit_kernel(
+    plan: Plan, kernel: KernelPlan, *, tma: bool, tiles: bool, keep_roundings: bool
+) -> Emitted:
+    """Emit one kernel plan. `tma`: projections stream their operands through tensor descriptors;
+    `tiles`: their epilogues move tiles through descriptors too."""
     if kernel.kind is Kind.GEMM:
-        return _gemm(plan, kernel, tma, keep_roundings)
+        return _gemm(plan, kernel, tma, tiles, keep_roundings)
     body = Body(plan, kernel, False, keep_roundings, "BLOCK_N")
     if kernel.kind is Kind.POINTWISE:
         return _pointwise(kernel, body)
@@ -269,8 +272,8 @@ def _recompute(body: Body, kernel: KernelPlan, value: str, lines: list[str]) -> 
 
 
 # projections -----------------------------------------------------------------------------------
-def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, keep_roundings: bool) -> Emitted:
-    body = Body(plan, kernel, tma, keep_roundings, "WIDTH")
+def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, tiles: bool, keep_roundings: bool) -> Emitted:
+    body = Body(plan, kernel, tiles, keep_roundings, "WIDTH")
     anchor = kernel.anchor
     assert anchor is not None
     slots = _operands(body, kernel, tma)

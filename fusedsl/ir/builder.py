@@ -17,7 +17,8 @@ from fusedsl.diagnostics import (
 )
 from fusedsl.ir.block import Attr, AttrValue, Block, BlockLibrary, OperandType, TypeProblem
 from fusedsl.ir.graph import Graph, Node, Operand, Param, Result
-from fusedsl.ir.types import NUMBERS, DType, TensorType, is_fp32_range
+from fusedsl.ir.indices import check_indices
+from fusedsl.ir.types import DType, TensorType, is_fp32_range
 
 
 @dataclass(frozen=True)
@@ -222,38 +223,13 @@ def infer_types(
         for spec, value in zip(block.operands, call.operands, strict=True)
     }
     attrs = dict(call.attrs)
-    _check_indices(block, seen)
+    check_indices(block, seen)
     inferred = cast(TensorType | tuple[TensorType, ...], block.infer(seen, attrs))
     results = inferred if isinstance(inferred, tuple) else (inferred,)
     out = attrs.get("out_dtype", "auto")
     if out != "auto":
         results = tuple(t.with_dtype(DType(out)) for t in results)
     return results
-
-
-def _check_indices(block: Block, operands: Mapping[str, OperandType]) -> None:
-    """Integers go where a block takes indices, and nothing else does. Raises TypeProblem F0401."""
-    for spec in block.operands:
-        given = operands[spec.name]
-        if not isinstance(given, TensorType) or given.dtype.is_index == spec.index:
-            continue
-        if spec.index:
-            raise TypeProblem(
-                "F0401",
-                f"'{spec.name}' names columns, so it must hold integers",
-                operand=spec.name,
-                expected="i64[rows] or i32[rows]",
-                got=str(given),
-                fix=f"declare it as a parameter '{spec.name}: i64[{given.shape[0]}]'",
-            )
-        raise TypeProblem(
-            "F0401",
-            f"'{block.name}' computes with numbers, and '{spec.name}' holds indices",
-            operand=spec.name,
-            expected=" or ".join(NUMBERS),
-            got=str(given),
-            fix="indices only name columns: pass them as the index of pick or cross_entropy",
-        )
 
 
 @dataclass

@@ -4,10 +4,11 @@
 |---|---|
 | `program` | the public objects: `Program`, `BoundProgram` |
 | `check` | what a caller passed, held against the signature |
-| `binding` | bind-time values, and whether they are still right |
+| `binding`, `weight_set` | bind-time values, and whether they are still right |
 | `engine` | prepares calls: layouts, configurations, arguments |
-| `recipe` | a prepared call: allocate, fill in, launch |
-| `launch` | one kernel, in microseconds |
+| `recipe` | a call that can run: allocate, fill in, launch |
+| `prepared`, `driver` | a call that has run: guard, packed parameters, the CUDA driver |
+| `launch` | one kernel, compiled and launched through Triton |
 | `device` | the current device, its stream, its captures |
 | `load`, `cache` | emitted sources to files and modules |
 | `interpreter` | bfloat16 in Triton's interpreter |

@@ -20,6 +20,7 @@ from typing import Any
 
 from fusedsl.codegen import Arg, KernelSource, ProgramSource, column_tiles, compile_time_value
 from fusedsl.fuse import Plan
+from fusedsl.runtime.binding import padded_stride, streamed_names
 from fusedsl.schedule import Target, TileConfig, choose
 
 #: What Triton specialises pointers and strides on.
@@ -42,7 +43,7 @@ class Job:
     backend: str
     arch: str
     warp_size: int
-    options: dict[str, int]
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -62,32 +63,43 @@ def schedule(plan: Plan, target: Target, env: Mapping[str, int], tma: ProgramSou
     """The default schedule for contiguous, aligned tensors.
 
     `tma` is the plan emitted with descriptors: a projection whose values no descriptor can
-    express (rows that are not multiples of 16 bytes) uses pointers, as it would at run time.
+    express (outputs whose rows are not multiples of 16 bytes) uses pointers for them, as it would
+    at run time.
     """
     full = dict(env)
     loops: dict[str, str] = {}
     configs: dict[str, TileConfig] = {}
     for kernel, source in zip(plan.kernels, tma.kernels, strict=True):
         described = [arg for arg in source.args if arg.role == "descriptor"]
-        fits = described and all(_describable(plan, arg, full) for arg in described)
-        loops[kernel.name] = target.main_loop if fits else "pointer"
-        configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name])
+        fits = {arg.name: _describable(plan, arg, full) for arg in described}
+        loops[kernel.name] = _loop(target, fits)
+        configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name]).on(target)
         for symbol, writer, _ in plan.tile_symbols():
             if writer is kernel:
                 full[symbol] = column_tiles(kernel, configs[kernel.name], full)
     return Schedule(target, loops, configs, full)
 
 
+def _loop(target: Target, fits: Mapping[str, bool]) -> str:
+    if not fits or target.main_loop == "pointer":
+        return "pointer"
+    if all(fits.values()):
+        return "tma"
+    return "mixed" if fits["a_desc"] and fits["b_desc"] else "pointer"
+
+
 def _describable(plan: Plan, arg: Arg, env: Mapping[str, int]) -> bool:
-    """Whether every stride but the last is a multiple of 16 bytes."""
+    """Whether every stride but the last is a multiple of 16 bytes.
+
+    Rows of operands, and of what stays inside a call, are padded at run time.
+    """
     kind = plan.type_of(arg.value)
-    columns = kind.cols.bind(env)
-    steps = {
-        "": (columns,),
-        "stacked_rows": (columns,),
-        "stacked_cols": (columns, columns // 2),
-    }[arg.view]
-    return all(step * kind.dtype.bytes % _ALIGNMENT == 0 for step in steps)
+    columns, item = kind.cols.bind(env), kind.dtype.bytes
+    written = plan.writer(arg.value) is not None and arg.value not in plan.graph.outputs
+    padded = written or arg.value in streamed_names(plan)
+    rows = padded_stride(columns, item) if padded else columns
+    steps = (rows, columns // 2) if arg.view == "stacked_cols" else (rows,)
+    return all(step * item % _ALIGNMENT == 0 for step in steps)
 
 
 def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
@@ -122,7 +134,7 @@ def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
         backend=how.target.backend,
         arch=str(how.target.arch),
         warp_size=how.target.warp_size,
-        options={"num_warps": config.warps, "num_stages": config.stages},
+        options=config.options,
     )
 
 

@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 from fusedsl.diagnostics import Diagnostic, FusedslError
-from fusedsl.fuse import Plan
+from fusedsl.fuse import Plan, anchor_operands
 from fusedsl.ir import Kind, Layout, as_tuple, call_reference
 from fusedsl.runtime.check import Dims
-from fusedsl.runtime.device import capturing, refuse_in_capture
+from fusedsl.runtime.device import capturing, refuse_in_capture, target_of
+
+#: What tensor maps ask of addresses and of the distance between rows.
+_ROW_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,37 @@ def needs_copy(layout: Layout, tensor: Tensor) -> bool:
     return tensor.stride(-1) != 1
 
 
+def needs_padding(tensor: Tensor) -> bool:
+    """Whether no tensor map can express this matrix: its rows must lie multiples of 16 bytes
+    apart. Only where projections use tensor maps at all."""
+    if tensor.dim() != 2 or tensor.shape[-1] <= 1:
+        return False
+    if target_of(tensor.device).main_loop != "tma":
+        return False
+    step = tensor.stride(0)
+    apart = step >= tensor.shape[1] and step * tensor.element_size() % _ROW_BYTES == 0
+    return (tensor.shape[0] > 1 and not apart) or tensor.data_ptr() % _ROW_BYTES != 0
+
+
+def streamed_names(plan: Plan) -> frozenset[str]:
+    """Operands of projections: what main loops stream."""
+    return frozenset(n for k in plan.kernels if k.anchor for n in anchor_operands(k.anchor))
+
+
+def padded_stride(cols: int, item: int) -> int:
+    """Elements between rows of `cols` elements that begin at multiples of 16 bytes."""
+    whole = max(1, _ROW_BYTES // item)
+    return -(-cols // whole) * whole
+
+
+def padded(tensor: Tensor) -> Tensor:
+    """A copy of a matrix whose rows begin at multiples of 16 bytes; the padding is never read."""
+    rows, cols = tensor.shape
+    stride = padded_stride(cols, tensor.element_size())
+    made = torch.empty((rows, stride), dtype=tensor.dtype, device=tensor.device)[:, :cols]
+    return made.copy_(tensor)
+
+
 @dataclass(eq=False)
 class Binding:
     """Weights, and what was made of them.
@@ -109,6 +143,10 @@ class Binding:
         weights: the originals, as far as they are still needed; empty for weights given per call.
         stamps: what the originals looked like when `values` was made.
         recipes: calls that have been prepared, by the layout of their activations.
+        graded: whether a weight requires gradients.
+        epoch: another object once prepared calls no longer hold.
+        watched: the originals, each with the address and version it had when it was last looked at.
+        ordered: streams known to come after the folding.
     """
 
     plan: Plan
@@ -119,9 +157,11 @@ class Binding:
     consumed: frozenset[str] = frozenset()
     device: torch.device | None = None
     recipes: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    _watch: tuple[tuple[Tensor, int, int], ...] = ()
+    graded: bool = False
+    epoch: object = field(default_factory=object)
+    watched: tuple[tuple[Tensor, int, int], ...] = ()
     _ready: Any = None
-    _streams: set[int] = field(default_factory=set[int])
+    ordered: set[int] = field(default_factory=set[int])
 
     @staticmethod
     def make(
@@ -151,16 +191,16 @@ class Binding:
 
     @property
     def folded_bytes(self) -> int:
-        """Bytes of device memory that bind-time values take, beside the originals."""
-        made = {r.name for node in self.plan.bind for r in node.results}
-        return sum(t.nbytes for name, t in self.values.items() if name in made)
+        """Bytes of device memory that bind-time values and copies take, beside the originals."""
+        made = {n: t for n, t in self.values.items() if t is not self.weights.get(n)}
+        return sum(t.nbytes for t in made.values())
 
     def is_stale(self) -> bool:
         """Whether an original was written to or moved since; a host-side check of the stamps."""
-        return any(
-            tensor.data_ptr() != pointer or (version >= 0 and tensor._version != version)
-            for tensor, pointer, version in self._watch
-        )
+        for tensor, pointer, version in self.watched:
+            if tensor.data_ptr() != pointer or (version >= 0 and tensor._version != version):
+                return True
+        return False
 
     def refresh(self, *, force: bool = False) -> None:
         """Compute the values anew from the originals as they are now.
@@ -198,15 +238,23 @@ class Binding:
                 old.copy_(new)
             self.values[name] = old
         if any(self.values[name] is not old for name, old in before.items()) or moved:
-            self.recipes.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of prepared calls: a value has moved."""
+        self.recipes.clear()
+        self.epoch = object()
 
     def wait(self, stream: int) -> None:
         """Order the first call on another stream after the folding (not within a capture)."""
-        if stream in self._streams or self._ready is None or self.device is None:
+        if stream in self.ordered:
+            return
+        if self._ready is None or self.device is None:
+            self.ordered.add(stream)
             return
         if not capturing(self.device):
             torch.cuda.current_stream(self.device).wait_event(self._ready)
-            self._streams.add(stream)
+            self.ordered.add(stream)
 
     def _compute(self) -> None:
         self.values = fold(self.plan, self.weights, self.dims.values)
@@ -216,6 +264,11 @@ class Binding:
             if name in kept:
                 copy = needs_copy(types[name].layout, tensor)
                 self.values[name] = tensor.detach().contiguous() if copy else tensor
+        for name in streamed_names(self.plan) & self.values.keys():
+            tensor = self.values[name]
+            if needs_padding(tensor):
+                with torch.inference_mode(False), torch.no_grad():
+                    self.values[name] = padded(tensor.detach())
         self.stamps = {name: Stamp.of(tensor) for name, tensor in self.weights.items()}
         self._mark_ready()
 
@@ -225,13 +278,14 @@ class Binding:
         stream = torch.cuda.current_stream(self.device)
         self._ready = torch.cuda.Event()
         self._ready.record(stream)
-        self._streams = {stream.cuda_stream}
+        self.ordered = {stream.cuda_stream}
 
     def _watch_all(self) -> None:
-        self._watch = tuple(
+        self.watched = tuple(
             (tensor, self.stamps[name].pointer, self.stamps[name].version)
             for name, tensor in self.weights.items()
         )
+        self.graded = any(tensor.requires_grad for tensor in self.weights.values())
 
 
 def gone(consumed: frozenset[str]) -> Diagnostic:

@@ -88,7 +88,7 @@ def build(
     """
     emitted = {
         loop: emit(plan, main_loop=loop, numerics=numerics, header=header)
-        for loop in ("tma", "pointer")
+        for loop in ("tma", "mixed", "pointer")
     }
     jobs: list[Job] = []
     sources: dict[str, tuple[str, ...]] = {}

@@ -50,7 +50,7 @@ def place(name: str, text: str, parts: Mapping[str, object]) -> Entry:
     digest = key_of(text, parts)
     sealed = seal(text)
     path = settings.current().cache_dir / "sources" / f"{name}-{digest[:20]}.py"
-    if read(path) != sealed and not _write(path, sealed):
+    if read(path) != sealed and not write(path, sealed):
         return _in_memory(name, digest, sealed)
     return Entry(digest, str(path), sealed)
 
@@ -60,7 +60,7 @@ def key_of(text: str, parts: Mapping[str, object]) -> str:
     content = {
         "parts": {key: str(value) for key, value in parts.items()},
         "text": text,
-        "versions": _versions(),
+        "versions": versions(),
         "blocks": library_digest(),
     }
     return _sha(json.dumps(content, sort_keys=True))
@@ -94,11 +94,12 @@ def library_digest() -> str:
     return hasher.hexdigest()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions that decide what an entry compiles to."""
     return {"fusedsl": __version__, "torch": torch.__version__, "triton": triton.__version__}
 
 
-def _write(path: Path, text: str) -> bool:
+def write(path: Path, text: str) -> bool:
     """Write atomically; False where the folder cannot be written."""
     temporary = ""
     try:
@@ -130,8 +131,8 @@ def _in_memory(name: str, digest: str, text: str) -> Entry:
 @functools.cache
 def _warn_once(folder: str, reason: str) -> None:
     warnings.warn(
-        f"the cache folder {folder} cannot be written ({reason}); sources are kept in memory. "
-        "Set FUSEDSL_CACHE_DIR to a folder that can be written.",
+        f"the cache folder {folder} cannot be written ({reason}); what would lie there is kept in "
+        "memory. Set FUSEDSL_CACHE_DIR to a folder that can be written.",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -70,6 +70,19 @@ def stream_getter() -> Callable[[int], int]:
     return lambda index: torch.cuda.current_stream(index).cuda_stream
 
 
+@functools.cache
+def device_getter() -> Callable[[], int]:
+    """`() -> index` of the current device, by the cheapest way torch offers."""
+    return getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+
+
+@functools.cache
+def capturing_getter() -> Callable[[], bool]:
+    """`() -> whether` the current stream is being captured, by the cheapest way torch offers."""
+    capturing = torch.cuda.is_current_stream_capturing
+    return getattr(torch._C, "_cuda_isCurrentStreamCapturing", capturing)
+
+
 def capturing(device: torch.device) -> bool:
     """Whether the current stream is being captured into a CUDA graph."""
     return device.type == "cuda" and not interprets() and torch.cuda.is_current_stream_capturing()

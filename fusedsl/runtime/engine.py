@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -21,24 +22,42 @@ from fusedsl.codegen import (
     emit,
 )
 from fusedsl.diagnostics import FusedslError
-from fusedsl.fuse import KernelPlan, Plan
-from fusedsl.ir import Graph, Kind, evaluate
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.ir import Graph, Kind, Layout, evaluate
 from fusedsl.runtime import cache
-from fusedsl.runtime.binding import Binding, gone, needs_copy
+from fusedsl.runtime.binding import (
+    Binding,
+    gone,
+    needs_copy,
+    needs_padding,
+    padded_stride,
+    streamed_names,
+)
+from fusedsl.runtime.configure import Configurations
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import (
     ALIGNMENT,
     Grid,
+    Kernel,
     KernelLauncher,
+    Wanted,
     describe,
+    get_ready,
     int_class,
+    kernels_for,
 )
 from fusedsl.runtime.load import check_device, interprets, load
-from fusedsl.runtime.recipe import Buffer, Descriptor, EmptyRecipe, Launch, Recipe
-from fusedsl.schedule import TileConfig, choose
+from fusedsl.runtime.recipe import Buffer, Copy, Descriptor, EmptyRecipe, Launch, Recipe
+from fusedsl.schedule import TileConfig
+
+#: Gives the kernel of a launcher for a specialisation, compiled with example arguments.
+Compile = Callable[[KernelLauncher, Any, Sequence[Any]], Kernel]
 
 #: Prepared calls kept per binding; the oldest goes first.
 _RECIPES = 256
+
+#: Rows from which a weight given per call is copied into rows that tensor maps can express.
+_PADDING_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -74,9 +93,14 @@ class Engine:
     options: Mapping[str, Any]
     header: Sequence[str] = ()
     main_loop: str = "auto"
+    tuner: Callable[..., Any] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     _emitted: dict[str, Emitted] = field(default_factory=dict[str, Emitted])
     _launchers: dict[Any, KernelLauncher] = field(default_factory=dict[Any, KernelLauncher])
+    _bindings: weakref.WeakSet[Binding] = field(default_factory=weakref.WeakSet[Binding])
+
+    def __post_init__(self) -> None:
+        self.configs = Configurations(self.plan, self.options)
 
     def emitted(self, main_loop: str) -> Emitted:
         """The emitted file for a main loop, written to the cache and loaded at first use."""
@@ -111,10 +135,31 @@ class Engine:
         with self.lock:
             device = given[0].device if given else binding.device or torch.device("cpu")
             check_device(device)
-            if self._is_empty(env):
-                return self._empty(binding, names, env, device)
-            with on_device(device):
-                return _Preparation(self, binding, names, given, env, device).recipe()
+            if self.tuner is not None:
+                self.tuner(self, binding, names, given, env)
+            return self.prepare(binding, names, given, env, device)
+
+    def prepare(
+        self,
+        binding: Binding,
+        names: Sequence[str],
+        given: Sequence[Tensor],
+        env: dict[str, int],
+        device: torch.device,
+        overrides: Mapping[str, TileConfig] | None = None,
+        compile: Compile | None = None,
+    ) -> Recipe | EmptyRecipe:
+        """`recipe` without tuning. `overrides` fixes configurations by kernel; `compile` stands in
+        for the compiler."""
+        if self.is_empty(env):
+            return self._empty(binding, names, env, device)
+        if device.type == "cuda" and not interprets():
+            get_ready()
+        with on_device(device):
+            made = _Preparation(self, binding, names, given, env, device)
+            made.overrides = overrides or {}
+            made.compile = compile
+            return made.recipe()
 
     def keep(self, binding: Binding, key: Any, recipe: Any) -> None:
         """Remember a prepared call."""
@@ -122,6 +167,14 @@ class Engine:
             if len(binding.recipes) >= _RECIPES:
                 binding.recipes.pop(next(iter(binding.recipes)))
             binding.recipes[key] = recipe
+            self._bindings.add(binding)
+
+    def forget_prepared(self) -> None:
+        """Let every call be prepared anew: configurations changed."""
+        with self.lock:
+            self.configs.forget()
+            for binding in self._bindings:
+                binding.recipes.clear()
 
     def launcher(self, kernel: KernelPlan, main_loop: str, config: TileConfig) -> KernelLauncher:
         """The launcher of a kernel in one configuration."""
@@ -132,7 +185,8 @@ class Engine:
             self._launchers[key] = KernelLauncher(emitted.kernel(kernel.name), fn, config)
         return self._launchers[key]
 
-    def _is_empty(self, env: Mapping[str, int]) -> bool:
+    def is_empty(self, env: Mapping[str, int]) -> bool:
+        """Whether some value of a call has no elements."""
         graphs = (self.source, self.plan.graph)
         types = [t for graph in graphs for t in graph.types.values()]
         return any(
@@ -156,6 +210,17 @@ class Engine:
             return tuple(values[n].to(d) for n, d in zip(self.source.outputs, dtypes, strict=True))
 
         return EmptyRecipe(tuple(t.concrete(env) for t in types), dtypes, device, compute)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A launch whose kernel may have to be compiled first; see `Launch`."""
+
+    wanted: Wanted
+    grid: Grid
+    template: list[Any]
+    pointers: tuple[tuple[int, int], ...]
+    descriptors: tuple[Descriptor, ...]
 
 
 class _Preparation:
@@ -183,7 +248,10 @@ class _Preparation:
         self.loops: dict[str, str] = {}
         self.values: dict[str, Value] = {}
         self.buffers: list[Buffer] = []
-        self.copies: list[int] = []
+        self.copies: list[Copy] = []
+        self.streamed = streamed_names(engine.plan)
+        self.overrides: Mapping[str, TileConfig] = {}
+        self.compile: Compile | None = None
 
     def recipe(self) -> Recipe:
         self._place_inputs()
@@ -191,7 +259,16 @@ class _Preparation:
             self._schedule(kernel)
             self._place_outputs(kernel)
         tensors = self._example_tensors()
-        launches = tuple(self._launch(kernel, tensors) for kernel in self.plan.kernels)
+        requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
+        wanted = [request.wanted for request in requests]
+        if self.compile is None:
+            compiled = kernels_for(wanted, self.device)
+        else:
+            compiled = [self.compile(w.launcher, w.specialisation, w.args) for w in wanted]
+        launches = tuple(
+            Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
+            for kernel, r in zip(compiled, requests, strict=True)
+        )
         outputs: list[tuple[int, bool]] = []
         for name in self.plan.graph.outputs:
             slot = self.values[name].slot
@@ -215,12 +292,33 @@ class _Preparation:
         tensors = [*self.given, *self.static_tensors]
         names = [*self.names, *self.static]
         for slot, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
-            if name in types and needs_copy(types[name].layout, tensor):
-                self.copies.append(slot)
-                tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             if name in types and types[name].is_index_vector:
                 tensor = tensor.unsqueeze(-1)
-            self.values[name] = _value_of(slot, tensor)
+            shape, item = tuple(tensor.shape), tensor.element_size()
+            if self._is_padded(name, tensor):
+                stride = padded_stride(shape[-1], item)
+                self.copies.append(Copy(slot, stride))
+                self.values[name] = Value(slot, shape, stride, item, True)
+            elif name in types and needs_copy(types[name].layout, tensor):
+                self.copies.append(Copy(slot))
+                self.values[name] = Value(slot, shape, _row_stride(shape, shape[-1]), item, True)
+            else:
+                self.values[name] = _value_of(slot, tensor)
+
+    def _is_copied(self, slot: int) -> bool:
+        return any(copy.slot == slot for copy in self.copies)
+
+    def _is_padded(self, name: str, tensor: Tensor) -> bool:
+        """Whether an operand is copied into padded rows, which costs less than the pointer loop;
+        of a weight that is given per call, only where many rows read it."""
+        if self.engine.main_loop == "pointer" or name not in self.streamed:
+            return False
+        if not needs_padding(tensor):
+            return False
+        readers = [k for k in self.plan.kernels if k.anchor and name in anchor_operands(k.anchor)]
+        if any(k.anchor and name == anchor_operands(k.anchor)[0] for k in readers):
+            return True
+        return any(k.rows.bind(self.env) >= _PADDING_ROWS for k in readers)
 
     def _place_outputs(self, kernel: KernelPlan) -> None:
         first = len(self.given) + len(self.static)
@@ -228,9 +326,18 @@ class _Preparation:
             type = self.plan.type_of(name)
             shape = type.concrete(self.env)
             slot = first + len(self.buffers)
-            self.buffers.append(Buffer(name, shape, type.dtype.torch))
-            stride = _row_stride(shape, shape[-1])
+            stride = self._buffer_stride(name)
+            self.buffers.append(Buffer(name, shape, type.dtype.torch, stride))
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+
+    def _buffer_stride(self, name: str) -> int:
+        """Rows of what stays inside the call may be padded; outputs are contiguous."""
+        type = self.plan.type_of(name)
+        shape = type.concrete(self.env)
+        inside = len(shape) == 2 and shape[-1] > 1 and name not in self.plan.graph.outputs
+        padding = inside and self.target.main_loop == "tma" and type.layout is Layout.TILE
+        stride = padded_stride(shape[-1], type.dtype.bytes) if padding else shape[-1]
+        return _row_stride(shape, stride)
 
     def _example_tensors(self) -> list[Tensor]:
         """Tensors to compile with: the ones given, and buffers of one element.
@@ -238,18 +345,17 @@ class _Preparation:
         What a kernel is compiled for depends on dtype and alignment, not on size.
         """
         tensors = [*self.given, *self.static_tensors]
-        for slot in self.copies:
-            tensors[slot] = torch.empty(16, dtype=tensors[slot].dtype, device=self.device)
+        for copy in self.copies:
+            dtype = tensors[copy.slot].dtype
+            tensors[copy.slot] = torch.empty(16, dtype=dtype, device=self.device)
         return tensors + [torch.empty(16, dtype=b.dtype, device=self.device) for b in self.buffers]
 
     # how each kernel is tiled ----------------------------------------------------------------
     def _schedule(self, kernel: KernelPlan) -> None:
         loop = self._main_loop(kernel)
-        config = choose(self.plan, kernel, self.env, self.target, loop)
-        if self.engine.options["tf32"] and config.precision == "exact":
-            config = replace(config, precision="tf32")
-        if not self.engine.options.get("fast_math", True):
-            config = replace(config, fast=False)
+        config = self.overrides.get(kernel.name)
+        if config is None:
+            config = self.engine.configs.of(kernel, self.env, self.target, self.device, loop)
         self.loops[kernel.name] = loop
         self.configs[kernel.name] = config
         for symbol, writer, _ in self.plan.tile_symbols():
@@ -263,16 +369,18 @@ class _Preparation:
             return "pointer"
         args = self.engine.emitted("tma").kernel(kernel.name).args
         described = [arg for arg in args if arg.role == "descriptor"]
-        return "tma" if all(self._describable(kernel, arg) for arg in described) else "pointer"
+        fits = {arg.name: self._describable(arg) for arg in described}
+        if loop == "tma" and all(fits.values()):
+            return "tma"
+        return "mixed" if fits["a_desc"] and fits["b_desc"] else "pointer"
 
-    def _describable(self, kernel: KernelPlan, arg: Arg) -> bool:
+    def _describable(self, arg: Arg) -> bool:
         """Whether a tensor descriptor can express this value: aligned base and row strides."""
         value = self.values.get(arg.value)
-        if value is None:  # the kernel writes it: a fresh, contiguous buffer
+        if value is None:  # the kernel writes it: a fresh buffer
             type = self.plan.type_of(arg.value)
-            shape = type.concrete(self.env)
-            stride = _row_stride(shape, shape[-1])
-            value = Value(-1, shape, stride, type.dtype.bytes, True)
+            stride = self._buffer_stride(arg.value)
+            value = Value(-1, type.concrete(self.env), stride, type.dtype.bytes, True)
         shape, strides = _viewed(value, arg.view)
         aligned = all(s * value.item % ALIGNMENT == 0 and s > 0 for s in strides[:-1])
         # rows that overlap (an expanded tensor) have no descriptor
@@ -289,7 +397,7 @@ class _Preparation:
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------
-    def _launch(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> Launch:
+    def _request(self, kernel: KernelPlan, tensors: Sequence[Tensor]) -> _Request:
         launcher = self.engine.launcher(kernel, self.loops[kernel.name], self.configs[kernel.name])
         template: list[Any] = []
         pointers: list[tuple[int, int]] = []
@@ -309,8 +417,13 @@ class _Preparation:
                 key.append(entry if constant else int_class(entry) if arg.role == "stride" else 0)
             template.append(entry)
         example = self._example(template, pointers, descriptors, tensors)
-        compiled = launcher.kernel(tuple(key), self.device, example)
-        return Launch(compiled, self._grid(kernel), template, tuple(pointers), tuple(descriptors))
+        return _Request(
+            Wanted(launcher, tuple(key), example),
+            self._grid(kernel),
+            template,
+            tuple(pointers),
+            tuple(descriptors),
+        )
 
     def _example(
         self,
@@ -338,7 +451,7 @@ class _Preparation:
         }
         first = len(self.given)
         fixed = None
-        if first <= value.slot < first + len(self.static) and value.slot not in self.copies:
+        if first <= value.slot < first + len(self.static) and not self._is_copied(value.slot):
             fixed = describe(self.static_tensors[value.slot - first], fields)
         return Descriptor(position, value.slot, fields, fixed)
 

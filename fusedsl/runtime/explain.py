@@ -42,6 +42,7 @@ class KernelLine:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     bytes: int
+    pdl: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Explanation:
                     "reads": list(k.reads),
                     "writes": list(k.writes),
                     "bytes": k.bytes,
+                    "pdl": k.pdl,
                 }
                 for k in self.kernels
             ],
@@ -137,7 +139,8 @@ class Explanation:
         for column in ("kernel", "kind", "blocks", "reads", "writes", "MB"):
             table.add_column(column, justify="right" if column == "MB" else "left")
         for k in self.kernels:
-            cells = (k.name, k.kind, ", ".join(k.blocks), ", ".join(k.reads), ", ".join(k.writes))
+            kind = f"{k.kind} (pdl)" if k.pdl else k.kind
+            cells = (k.name, kind, ", ".join(k.blocks), ", ".join(k.reads), ", ".join(k.writes))
             table.add_row(*map(Text, cells), Text(f"{k.bytes / 1e6:.1f}"))
         return table
 
@@ -160,9 +163,10 @@ def explain(
     """Explain a compiled program at the given sizes, for a device (an H200 where none is named)."""
     graph, plan = stages.source, stages.plan
     env = nominal_dims(graph, dims)
-    full = with_tiles(plan, env, Target.parse("sm_90") if device is None else target_of(device))
+    target = Target.parse("sm_90") if device is None else target_of(device)
+    full = with_tiles(plan, env, target)
     eager = [node for node in graph.run_time_nodes() if not node.block.has_law(HalvesOf)]
-    lines = tuple(_kernel(plan, kernel, full) for kernel in plan.kernels)
+    lines = tuple(_kernel(plan, kernel, full, target) for kernel in plan.kernels)
     return Explanation(
         graph.name,
         env,
@@ -223,10 +227,17 @@ def with_tiles(plan: Plan, env: Mapping[str, int], target: Target) -> dict[str, 
     return full
 
 
-def _kernel(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> KernelLine:
+def _kernel(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> KernelLine:
     size = plan.kernel_bytes(kernel, env)
+    config = choose(plan, kernel, env, target, target.main_loop).on(target)
     return KernelLine(
-        kernel.name, kernel.kind.value, kernel.blocks, kernel.reads, kernel.writes, size
+        kernel.name,
+        kernel.kind.value,
+        kernel.blocks,
+        kernel.reads,
+        kernel.writes,
+        size,
+        config.pdl,
     )
 
 

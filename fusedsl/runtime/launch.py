@@ -8,21 +8,27 @@ there, so the caller must only use a `Kernel` for arguments of the same `special
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from triton import knobs
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime import driver
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fusedsl.codegen import KernelSource
 from fusedsl.diagnostics import Diagnostic, FusedslError
-from fusedsl.runtime.device import refuse_in_capture
+from fusedsl.runtime.device import on_device, refuse_in_capture
+from fusedsl.runtime.driver import Binary, binary_of
 from fusedsl.runtime.load import interprets
 from fusedsl.schedule import TileConfig
 
@@ -41,53 +47,12 @@ def int_class(value: int) -> int:
 
 
 @dataclass(eq=False)
-class RawLauncher:
-    """The C launcher under Triton's Python one, which encodes every tensor map at every launch.
-
-    `call(gridX, gridY, gridZ, stream, function, cooperative, pdl, None, None, metadata, None, None,
-    None, *arguments)`, where each descriptor is given as its tensor map, shape and strides.
-    """
-
-    call: Callable[..., None]
-    cooperative: bool
-    pdl: bool
-    encode: Callable[[Any, Any], list[Any]] | None = None
-    layouts: tuple[Any, ...] = ()
-
-    def expanded(self, descriptor: Any, number: int) -> list[Any]:
-        """What the C launcher takes for the descriptor argument of that number."""
-        assert self.encode is not None
-        return self.encode(descriptor, self.layouts[number])
-
-
-def raw_launcher(run: Any) -> RawLauncher | None:
-    """The C launcher of a loaded kernel, or None where Triton is built otherwise (3.6 is known)."""
-    wanted = ("launch", "global_scratch_size", "profile_scratch_size", "launch_pdl")
-    if not all(hasattr(run, name) for name in wanted):
-        return None
-    if run.global_scratch_size or run.profile_scratch_size:
-        return None
-    cooperative = getattr(run, "launch_cooperative_grid", False)
-    if inspect.isbuiltin(run.launch):
-        return RawLauncher(run.launch, cooperative, run.launch_pdl)
-    if not inspect.isfunction(run.launch):
-        return None
-    found = inspect.getclosurevars(run.launch)
-    call, layouts = found.nonlocals.get("launcher"), found.nonlocals.get("tensordesc_meta")
-    encode = found.globals.get("make_tensordesc_arg")
-    if not inspect.isbuiltin(call) or not layouts or encode is None or None in layouts:
-        return None
-    if len(inspect.signature(encode).parameters) != 2:
-        return None
-    return RawLauncher(call, cooperative, run.launch_pdl, encode, tuple(layouts))
-
-
-@dataclass(eq=False)
 class Kernel:
     """A kernel that is ready for arguments of one specialisation.
 
     `direct` is the bound method that launches the binary, None where only `fn[grid]` is available
-    (the interpreter; a Triton whose launcher takes other arguments).
+    (the interpreter; a Triton whose launcher takes other arguments). `binary` is what the driver
+    takes, None where Triton does not say enough for that.
     """
 
     fn: Any
@@ -96,7 +61,7 @@ class Kernel:
     function: Any = None
     metadata: Any = None
     proven: bool = False
-    raw: RawLauncher | None = None
+    binary: Binary | None = None
 
     def launch(self, grid: Grid, stream: int, args: Sequence[Any]) -> None:
         """Launch on `stream` of the current device; pointers may be integers if `direct`."""
@@ -127,20 +92,18 @@ class KernelLauncher:
     @property
     def options(self) -> dict[str, Any]:
         """Triton's own launch options."""
-        return {"num_warps": self.config.warps, "num_stages": self.config.stages}
+        return self.config.options
 
-    def kernel(self, specialisation: Any, device: torch.device, args: Sequence[Any]) -> Kernel:
-        """The kernel for this specialisation, compiled with `args` (tensors) if it is new.
+    def known(self, specialisation: Any, device: torch.device) -> Kernel | None:
+        """The kernel for this specialisation, if it was built before."""
+        return self._kernels.get((specialisation, device))
 
-        Nothing is launched. `device` must be current. Raises FusedslError: F0601 and F0603 where
-        it cannot be built, F0606 where that would happen during a CUDA graph capture.
+    def build(self, specialisation: Any, device: torch.device, args: Sequence[Any]) -> Kernel:
+        """The kernel for this specialisation, compiled with `args` (tensors); nothing is launched.
+
+        `device` must be current. Raises FusedslError: F0601 and F0603 where it cannot be built.
         """
-        key = (specialisation, device)
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            if not interprets():
-                refuse_in_capture(device, f"kernel '{self.source.name}' is not compiled yet")
-            kernel = self._kernels[key] = self._compile(args)
+        kernel = self._kernels[(specialisation, device)] = self._compile(args)
         return kernel
 
     def _compile(self, args: Sequence[Any]) -> Kernel:
@@ -156,8 +119,68 @@ class KernelLauncher:
             kernel.direct = run
             kernel.function = compiled.function
             kernel.metadata = compiled.packed_metadata
-            kernel.raw = raw_launcher(run)
+            kernel.binary = binary_of(compiled)
         return kernel
+
+
+@functools.cache
+def get_ready() -> threading.Thread:
+    """Start what Triton does once per process before it looks a first kernel up.
+
+    That is a digest of its own files, its assembler's version (a process), and modules it imports
+    late: half a second, most of it outside the interpreter lock. Threads that come to the digest
+    at once would each take it. A CUDA device must be set up in this process.
+    """
+    arch = None
+    if torch.version.hip is None:
+        major, minor = torch.cuda.get_device_capability()
+        arch = major * 10 + minor
+
+    def prepare() -> None:
+        late = (ImportError, AttributeError, TypeError, RuntimeError, OSError)
+        with contextlib.suppress(*late):
+            importlib.import_module("triton.runtime.cache").triton_key()
+        with contextlib.suppress(*late):
+            if arch is not None:
+                importlib.import_module("triton.backends.nvidia.compiler").get_ptxas_version(arch)
+        with contextlib.suppress(*late):
+            importlib.import_module("triton.experimental.gluon")
+
+    thread = threading.Thread(target=prepare, name="fusedsl-get-ready", daemon=True)
+    thread.start()
+    return thread
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel for one specialisation, and arguments to compile it with."""
+
+    launcher: KernelLauncher
+    specialisation: Any
+    args: Sequence[Any]
+
+
+def kernels_for(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
+    """The kernels, in order; new ones are compiled side by side.
+
+    Raises FusedslError: F0601 and F0603 where one cannot be built, F0606 where that would happen
+    during a CUDA graph capture.
+    """
+    new = [w for w in wanted if w.launcher.known(w.specialisation, device) is None]
+    if new and not interprets():
+        refuse_in_capture(device, f"kernel '{new[0].launcher.source.name}' is not compiled yet")
+
+    def build(one: Wanted) -> Kernel:
+        with on_device(device):
+            return one.launcher.build(one.specialisation, device, one.args)
+
+    if len(new) > 1 and not interprets():
+        if device.type == "cuda":
+            get_ready().join()
+        driver.active.get_current_target()  # set up once, before the threads ask for it
+        with ThreadPoolExecutor(len(new), "fusedsl-compile") as pool:
+            list(pool.map(build, new))
+    return [w.launcher.known(w.specialisation, device) or build(w) for w in wanted]
 
 
 def is_known_launcher(run: Any) -> bool:
@@ -179,10 +202,8 @@ def is_known_launcher(run: Any) -> bool:
 def hooked() -> bool:
     """Whether a profiler watches launches: then they go through Triton's own path."""
     runtime = knobs.runtime
-    for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook):
-        if getattr(hook, "calls", hook):
-            return True
-    return False
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
 def describe(tensor: Any, fields: dict[str, Any]) -> TensorDescriptor:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,15 +13,25 @@ from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Graph, Param
 from fusedsl.rewrite import RewriteResult
-from fusedsl.runtime.binding import Binding, Stamp, folded_names
+from fusedsl.runtime.binding import Binding, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
 from fusedsl.runtime.engine import Engine
-from fusedsl.runtime.explain import Explanation, explain
+from fusedsl.runtime.explain import Explanation, explain, nominal_dims
+from fusedsl.runtime.launch import get_ready
+from fusedsl.runtime.load import interprets
+from fusedsl.runtime.prepared import Prepared
+from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
+from fusedsl.runtime.tune import Progress, Tuned, random_tensors, tune_new
+from fusedsl.runtime.tune import tune as tune_call
+from fusedsl.runtime.weight_set import WeightSet
 
 #: Sets of weights, given per call, whose folded values are kept.
 _WEIGHT_SETS = 8
+
+#: How projections move their tiles; see `Program.main_loop`.
+MAIN_LOOPS = ("tma", "mixed", "pointer")
 
 #: What `bind` takes.
 KINDS = ("a mapping", "a module")
@@ -61,6 +70,10 @@ class _Caller:
         self._engine = engine
         self._params = tuple(params)
         self._names = tuple(p.name for p in params)
+        #: The last call and what it ran on: tried first.
+        self._last: tuple[Prepared, Binding] | None = None
+        #: Parameters that must be the same tensors, unchanged, for a prepared call to hold.
+        self._fixed: frozenset[str] = frozenset()
 
     def _run(
         self, binding: Binding, tensors: Sequence[Any], env: Dims, poison: bool = False
@@ -75,9 +88,19 @@ class _Caller:
             recipe = self._engine.recipe(binding, self._names, tensors, dims.values)
             if key is not None:
                 self._engine.keep(binding, key, recipe)
+        prepared = recipe.prepared
+        if prepared is not None and not poison:
+            outputs = prepared(binding, tensors)
+            if outputs is not None:
+                self._last = prepared, binding
+                return outputs
         if binding.device is not None and binding.device.type == "cuda":
             binding.wait(stream_getter()(binding.device.index))
-        return recipe.run(tensors, poison=poison)
+        outputs = recipe.run(tensors, poison=poison)
+        if prepared is None and isinstance(recipe, Recipe):
+            fixed = [i for i, name in enumerate(self._names) if name in self._fixed]
+            recipe.prepared = Prepared.of(recipe, binding, tensors, fixed)
+        return outputs
 
     def _count(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> bool:
         return not named and len(tensors) == len(self._names)
@@ -94,16 +117,20 @@ class Program(_Caller):
     Nothing is compiled to machine code before the first call; calls are safe from several threads.
     """
 
-    def __init__(self, stages: Stages, options: Options, header: Sequence[str] = ()):
+    def __init__(
+        self, stages: Stages, options: Options, header: Sequence[str] = (), *, tune: bool = False
+    ):
         self.stages = stages
         self.options = options
-        super().__init__(
-            Engine(stages.source, stages.plan, options.to_json(), header), stages.source.params
-        )
-        self._folding = folded_names(stages.plan)
+        if torch.cuda.is_initialized() and not interprets():
+            get_ready()
+        engine = Engine(stages.source, stages.plan, options.to_json(), header)
+        engine.tuner = tune_new if tune else None
+        super().__init__(engine, stages.source.params)
+        self._folding = self._fixed = folded_names(stages.plan)
         self._weights = tuple(p for p in stages.source.params if p.weight)
         self._plain: Binding | None = None
-        self._sets: list[_WeightSet] = []
+        self._sets: list[WeightSet] = []
 
     @property
     def name(self) -> str:
@@ -117,8 +144,12 @@ class Program(_Caller):
         that are folded are folded once for each set of weights (the same tensor objects,
         unchanged). Raises FusedslError: F0501 to F0508, F0601, F0603, F0604, F0606.
         """
-        given = self._given(tensors, named)
-        return _single(self._run(self._binding_for(given), given, Dims()))
+        last = self._last
+        outputs = None if named or last is None else last[0](last[1], tensors)
+        if outputs is None:
+            given = self._given(tensors, named)
+            outputs = self._run(self._binding_for(given), given, Dims())
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def bind(
         self,
@@ -147,7 +178,10 @@ class Program(_Caller):
         with torch.no_grad():
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
-        with on_device(given[0].device if given else torch.device("cpu")):
+        device = given[0].device if given else torch.device("cpu")
+        if device.type == "cuda" and not interprets():
+            get_ready()  # beside the folding
+        with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)
         return BoundProgram(self, binding)
@@ -155,6 +189,34 @@ class Program(_Caller):
     def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
         """Run once and drop the result: after it, the same call captures into a CUDA graph."""
         self(*tensors, **named)
+
+    def tune(
+        self,
+        dims: Mapping[str, int] | None = None,
+        *,
+        device: Any = "cuda",
+        again: bool = True,
+        progress: Progress | None = None,
+    ) -> tuple[Tuned, ...]:
+        """Time every kernel in a few configurations at these dims, and keep the fastest.
+
+        They are kept in the cache folder and used by later calls and processes for every number of
+        rows of the same class. `dims` gives symbols a value (4096 where it does not). Kernels that
+        are tuned already are timed anew if `again`. `progress(step, done, total)` is told of every
+        step. Without a GPU nothing is tuned. Raises FusedslError: F0105, F0404, F0507, F0606.
+        """
+        if interprets():
+            nominal_dims(self.stages.source, dims or {})
+            return ()
+        place = device_of(device)
+        env = nominal_dims(self.stages.source, dims or {})
+        given = random_tensors(self.stages.source, env, place)
+        with torch.no_grad():
+            known = check_tensors(self._params, given, Dims())
+            binding = self._binding_for(given)
+        return tune_call(
+            self._engine, binding, self._names, given, known.values, again=again, progress=progress
+        )
 
     def explain(self, dims: Mapping[str, int] | None = None, *, device: Any = None) -> Explanation:
         """Which kernels it became, which rules fired or were refused, and the bytes it moves.
@@ -208,27 +270,28 @@ class Program(_Caller):
         return self.source_for(self._engine.default_loop())
 
     def source_for(self, main_loop: str) -> str:
-        """The emitted file for "tma" or "pointer"."""
-        if main_loop not in ("tma", "pointer"):
-            raise FusedslError(unknown_option("main loop", main_loop, ("tma", "pointer")))
+        """The emitted file for "tma", "mixed" or "pointer"."""
+        if main_loop not in MAIN_LOOPS:
+            raise FusedslError(unknown_option("main loop", main_loop, MAIN_LOOPS))
         return self._engine.emit(main_loop).text
 
     @property
     def main_loop(self) -> str:
-        """Which loop projections use: "auto", "tma" or "pointer".
+        """Which loop projections use: "auto", "tma", "mixed" or "pointer".
 
-        "auto" is what the device allows. Both it and "tma" use the pointer loop where a tensor is
-        not aligned.
+        "auto" is what the device allows. Both it and "tma" use "mixed", pointers for the tiles of
+        the epilogue, where rows of those are no multiples of 16 bytes, and the pointer loop where
+        an operand's are not.
         """
         return self._engine.main_loop
 
     @main_loop.setter
     def main_loop(self, value: str) -> None:
-        if value not in ("auto", "tma", "pointer"):
-            raise FusedslError(unknown_option("main loop", value, ("auto", "tma", "pointer")))
+        if value not in ("auto", *MAIN_LOOPS):
+            raise FusedslError(unknown_option("main loop", value, ("auto", *MAIN_LOOPS)))
         with self._engine.lock:
             self._engine.main_loop = value
-            self._plain, self._sets = None, []
+            self._plain, self._sets, self._last = None, [], None
 
     def run_poisoned(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """A call whose every buffer holds NaN before the first launch."""
@@ -266,39 +329,9 @@ class Program(_Caller):
             if known is not None:
                 return known.binding
             binding = Binding.make(self.stages.plan, table, dims, hold=False)
-            entry = _WeightSet.of(folded, binding)
+            entry = WeightSet.of(folded, binding)
             self._sets = [entry, *(e for e in self._sets if e.alive())][:_WEIGHT_SETS]
             return binding
-
-
-@dataclass(frozen=True)
-class _WeightSet:
-    """Weights given per call, held weakly, and what was folded from them."""
-
-    weights: tuple[Callable[[], Any], ...]
-    stamps: tuple[Stamp, ...]
-    binding: Binding = field(repr=False)
-
-    @staticmethod
-    def of(folded: Sequence[tuple[str, Tensor]], binding: Binding) -> _WeightSet:
-        """Remember these weights."""
-        return _WeightSet(
-            tuple(weakref.ref(t) for _, t in folded),
-            tuple(Stamp.of(t) for _, t in folded),
-            binding,
-        )
-
-    def matches(self, folded: Sequence[tuple[str, Any]]) -> bool:
-        """Whether these are the same objects, unchanged. Inference tensors never are: their
-        changes cannot be noticed."""
-        return all(
-            ref() is tensor and stamp.version >= 0 and Stamp.of(tensor) == stamp
-            for (_, tensor), ref, stamp in zip(folded, self.weights, self.stamps, strict=True)
-        )
-
-    def alive(self) -> bool:
-        """Whether the weights still exist."""
-        return all(ref() is not None for ref in self.weights)
 
 
 class BoundProgram(_Caller):
@@ -316,8 +349,12 @@ class BoundProgram(_Caller):
         A bound weight that was written to in place is noticed here, and folded anew. Raises also
         F0505 where such a weight was folded together with a consumed one.
         """
-        given = self._given(tensors, named)
-        return _single(self._run(self._fresh(), given, self._binding.dims))
+        last = self._last
+        outputs = None if named or last is None else last[0](last[1], tensors)
+        if outputs is None:
+            given = self._given(tensors, named)
+            outputs = self._run(self._fresh(), given, self._binding.dims)
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def warmup(self, *tensors: Tensor, **named: Tensor) -> None:
         """Run once and drop the result: after it, the same call captures into a CUDA graph."""
@@ -362,10 +399,6 @@ class BoundProgram(_Caller):
         if self._grad and torch.is_grad_enabled():
             raise FusedslError(no_gradients(self._grad))
         return binding
-
-
-def _single(outputs: tuple[Tensor, ...]) -> Output:
-    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _given_twice(name: str) -> Diagnostic:

@@ -6,10 +6,8 @@ Everything that can be decided from shapes, strides, dtypes and alignment is dec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,19 +16,46 @@ from torch import Tensor
 from fusedsl.runtime.device import stream_getter
 from fusedsl.runtime.launch import Grid, Kernel, describe, hooked
 
-#: Encoded tensor maps kept per launch; an encoding costs about 2 µs.
-_MAPS = 64
 #: Distance in bytes that buffers of a workspace start apart, as torch's allocator has it.
-_APART = 512
+APART = 512
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor to allocate on every call."""
+    """A tensor to allocate on every call; `row_stride` elements lie between its rows."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    row_stride: int = 0
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Its shape with the padding of rows."""
+        padded = len(self.shape) == 2 and self.row_stride > self.shape[-1] and self.shape[0] > 1
+        return (self.shape[0], self.row_stride) if padded else self.shape
+
+    def allocate(self, device: torch.device) -> Tensor:
+        """A new tensor."""
+        made = torch.empty(self.stored, dtype=self.dtype, device=device)
+        return made if self.stored == self.shape else made[:, : self.shape[-1]]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A given tensor that kernels need otherwise: contiguous, or with `row_stride` elements
+    between its rows."""
+
+    slot: int
+    row_stride: int = 0
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The copy."""
+        if not self.row_stride:
+            return tensor.contiguous()
+        shape = (tensor.shape[0], self.row_stride)
+        made = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+        return made[:, : tensor.shape[1]].copy_(tensor)
 
 
 @dataclass(frozen=True)
@@ -47,17 +72,6 @@ class Descriptor:
         return self.fixed or describe(tensors[self.slot], self.fields)
 
 
-@dataclass(frozen=True)
-class _Address:
-    """What Triton asks of a descriptor's base."""
-
-    pointer: int
-
-    def data_ptr(self) -> int:
-        """The address."""
-        return self.pointer
-
-
 @dataclass(eq=False)
 class Launch:
     """One launch: the kernel, its grid, and where its run-time arguments come from."""
@@ -67,34 +81,12 @@ class Launch:
     template: list[Any]
     pointers: tuple[tuple[int, int], ...]
     descriptors: tuple[Descriptor, ...]
-    _maps: dict[tuple[int, int], list[Any]] = field(
-        default_factory=dict[tuple[int, int], list[Any]]
-    )
 
-    @cached_property
-    def _fixed(self) -> tuple[Any, ...]:
-        raw = self.kernel.raw
-        assert raw is not None
-        return (raw.cooperative, raw.pdl, None, None, self.kernel.metadata, None, None, None)
-
-    def _expanded(self, pointers: Sequence[int]) -> list[Any]:
-        """The C launcher's arguments. A tensor map depends on its address alone here, so each is
-        encoded once; an allocator gives the same addresses again."""
-        raw = self.kernel.raw
-        assert raw is not None
+    def numbers(self) -> list[Any]:
+        """What is known of the arguments: numbers, and the fields of descriptors."""
         args = self.template.copy()
-        for position, slot in self.pointers:
-            args[position] = pointers[slot]
-        for number in range(len(self.descriptors) - 1, -1, -1):  # from the back: lists grow
-            descriptor = self.descriptors[number]
-            key = (number, pointers[descriptor.slot])
-            piece = self._maps.get(key)
-            if piece is None:
-                if len(self._maps) >= _MAPS:
-                    self._maps.clear()
-                described = describe(_Address(key[1]), descriptor.fields)
-                piece = self._maps[key] = raw.expanded(described, number)
-            args[descriptor.position : descriptor.position + 1] = piece
+        for descriptor in self.descriptors:
+            args[descriptor.position] = descriptor.fields
         return args
 
     def arguments(self, pointed: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:
@@ -109,15 +101,6 @@ class Launch:
     def run(self, pointers: Sequence[int], tensors: Sequence[Tensor], stream: int) -> None:
         """Launch directly, or through Triton where that is not possible."""
         kernel = self.kernel
-        if kernel.raw is not None and kernel.proven:
-            kernel.raw.call(
-                *self.grid,
-                stream,
-                kernel.function,
-                *self._fixed,
-                *self._expanded(pointers),
-            )
-            return
         if kernel.direct is None:
             kernel.launch_slowly(self.grid, self.arguments(tensors, tensors))
             return
@@ -138,65 +121,28 @@ class Recipe:
     """A prepared call.
 
     Slots: the tensors given, then `static` (bound values), then `buffers`. `copies` are given
-    tensors that kernels need contiguous. `outputs` are slots in the order of the signature, with
-    whether the value must be copied because it outlives the call.
+    tensors that kernels cannot read as they lie. `outputs` are slots in the order of the signature,
+    with whether the value must be copied because it outlives the call. `prepared` is the fast way
+    to run it again, once it has run.
     """
 
     device: torch.device
     static: tuple[Tensor, ...]
     buffers: tuple[Buffer, ...]
-    copies: tuple[int, ...]
+    copies: tuple[Copy, ...]
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[int, bool], ...]
     kernels: tuple[str, ...] = ()
     main_loops: tuple[str, ...] = ()
     given: int = 0
-    proven: bool = False
+    prepared: Any = None
 
-    @cached_property
-    def _slots(self) -> tuple[list[tuple[Buffer, int | None]], int]:
-        """Each buffer with its offset in the call's one workspace (None: an output, which stands
-        alone), and the workspace's bytes."""
-        first = len(self.static) + self.given
-        kept = {slot - first for slot, _ in self.outputs}
-        table: list[tuple[Buffer, int | None]] = []
-        size = 0
-        for index, buffer in enumerate(self.buffers):
-            table.append((buffer, None if index in kept else size))
-            if index not in kept:
-                bytes = math.prod(buffer.shape) * buffer.dtype.itemsize
-                size += -(-bytes // _APART) * _APART
-        return table, size
-
-    @property
-    def _can_run_fast(self) -> bool:
-        """Whether every launch goes straight to the C launcher."""
-        if not self.proven:
-            lasting = any(copy for _, copy in self.outputs)
-            ready = all(x.kernel.raw is not None and x.kernel.proven for x in self.launches)
-            self.proven = ready and not lasting and not self.copies
-        return self.proven
-
-    def _run_fast(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """`run` with addresses alone: one allocation for all that does not leave the call."""
-        table, size = self._slots
-        device = self.device
-        pointers = [t.data_ptr() for t in given]
-        pointers += [t.data_ptr() for t in self.static]
-        results: dict[int, Tensor] = {}
-        workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
-        base = 0 if workspace is None else workspace.data_ptr()
-        for buffer, offset in table:
-            if offset is not None:
-                pointers.append(base + offset)
-                continue
-            made = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
-            results[len(pointers)] = made
-            pointers.append(made.data_ptr())
-        stream = stream_getter()(device.index)
-        for launch in self.launches:
-            launch.run(pointers, (), stream)
-        return tuple(results[slot] for slot, _ in self.outputs)
+    def place(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors that kernels read: given ones, copied where they must be, and bound ones."""
+        tensors = [*given, *self.static]
+        for copy in self.copies:
+            tensors[copy.slot] = copy.of(tensors[copy.slot])
+        return tensors
 
     def run(self, given: Sequence[Tensor], *, poison: bool = False) -> tuple[Tensor, ...]:
         """Allocate, launch on the current stream of the tensors' device, give the outputs.
@@ -204,14 +150,10 @@ class Recipe:
         With `poison` every buffer holds NaN before the first launch.
         """
         here = self.device.type == "cuda" and self.device.index == torch.cuda.current_device()
-        if here and not poison and self._can_run_fast and not hooked():
-            return self._run_fast(given)
-        tensors = [*given, *self.static]
-        for slot in self.copies:
-            tensors[slot] = tensors[slot].contiguous()
+        tensors = self.place(given)
         device = self.device
         for buffer in self.buffers:
-            tensors.append(torch.empty(buffer.shape, dtype=buffer.dtype, device=device))
+            tensors.append(buffer.allocate(device))
         if poison:
             for tensor in tensors[len(tensors) - len(self.buffers) :]:
                 tensor.fill_(float("nan"))
@@ -247,6 +189,7 @@ class EmptyRecipe:
     compute: Any
     kernels: tuple[str, ...] = ()
     main_loops: tuple[str, ...] = ()
+    prepared: None = None
 
     def run(self, given: Sequence[Tensor], *, poison: bool = False) -> tuple[Tensor, ...]:
         """The outputs; `poison` has nothing to poison."""

@@ -1,16 +1,21 @@
-"""Tile configurations: legality and the deterministic default.
+"""Tile configurations: legality, the deterministic default, the space that tuning searches.
 
 | module | does |
 |---|---|
 | `config` | the record of every compile-time number |
 | `target` | machines: architecture, shared memory, main loop |
+| `legality` | what a configuration must satisfy; shared memory |
+| `signature` | the key of a kernel: its family, its code without sizes, its extent |
+| `model` | the predicted time of a projection |
+| `tables` | tuned configurations that ship |
+| `hopper` | the default of 16-bit projections on Hopper, by table or model |
 | `default` | the configuration without tuning |
+| `space` | every configuration worth timing |
 """
 
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import (
     LOOPED_COLUMNS,
-    MAX_THREADS,
     RESIDENT_COLUMNS,
     ROW_CLASSES,
     choose,
@@ -18,6 +23,9 @@ from fusedsl.schedule.default import (
     row_class,
     row_segments,
 )
+from fusedsl.schedule.legality import MAX_THREADS, problem
+from fusedsl.schedule.signature import Extent, family, signature
+from fusedsl.schedule.space import candidates
 from fusedsl.schedule.target import Target
 
 __all__ = [
@@ -25,10 +33,15 @@ __all__ = [
     "MAX_THREADS",
     "RESIDENT_COLUMNS",
     "ROW_CLASSES",
+    "Extent",
     "Target",
     "TileConfig",
+    "candidates",
     "choose",
+    "family",
     "power_of_two",
+    "problem",
     "row_class",
     "row_segments",
+    "signature",
 ]

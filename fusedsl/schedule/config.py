@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusedsl.schedule.target import Target
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,10 @@ class TileConfig:
     `sides` is the number of column pieces the epilogue handles one after the other (1 for a paired
     GEMM, whose two halves meet element by element). `programs` is the persistent grid's size, 0
     for one program per tile. `fast` allows the hardware's approximate special functions.
+
+    `pdl` launches the kernel before the one ahead of it on the stream has ended (programmatic
+    dependent launch): its text must wait (`gdc_wait`) before it first reads what another kernel
+    writes, and before it writes anything that another may still read.
     """
 
     block_m: int
@@ -24,6 +31,7 @@ class TileConfig:
     programs: int = 0
     fast: bool = False
     precision: str = "ieee"
+    pdl: bool = False
 
     def piece_width(self, paired: bool) -> int:
         """Output columns the epilogue handles at a time."""
@@ -32,6 +40,18 @@ class TileConfig:
     def tile_width(self, paired: bool) -> int:
         """Output columns of a tile: what a per-tile statistic is taken over."""
         return self.block_n // 2 if paired else self.block_n
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Triton's own compile options, the same for calls and ahead-of-time builds."""
+        options: dict[str, Any] = {"num_warps": self.warps, "num_stages": self.stages}
+        if self.pdl:
+            options["launch_pdl"] = True
+        return options
+
+    def on(self, target: Target) -> TileConfig:
+        """The configuration without what the target does not have."""
+        return replace(self, pdl=False) if self.pdl and not target.has_pdl else self
 
     def constants(self) -> dict[str, int | bool | str]:
         """The fields that kernels take as compile-time arguments, by upper-case name."""
@@ -43,4 +63,5 @@ class TileConfig:
             "SIDES": self.sides,
             "FAST": self.fast,
             "PRECISION": self.precision,
+            "PDL": self.pdl,
         }

@@ -8,6 +8,9 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.hopper import applies, choose_hopper
+from fusedsl.schedule.legality import EXACT_STEP, MAX_THREADS, epilogue_tiles, shared_bytes, states
+from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
@@ -18,9 +21,6 @@ RESIDENT_COLUMNS = 32768
 
 #: Columns of a wider row that are in flight at a time.
 LOOPED_COLUMNS = 16384
-
-#: Threads of a program, on every target.
-MAX_THREADS = 1024
 
 
 def row_class(rows: int) -> int:
@@ -45,16 +45,9 @@ def choose(
 def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether every tile written or reduced is 16 bits wide: approximations then do not show."""
     reduced = [n.inputs[0] for n in kernel.steps if "tiles" in n.attr_map or is_pick(n)]
-    written = [name for name in kernel.writes if name not in _states(kernel)]
+    written = [name for name in kernel.writes if name not in states(kernel)]
     tiles = [plan.type_of(v) for v in (*written, *reduced)]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
-
-
-def _states(kernel: KernelPlan) -> set[str]:
-    """Per-tile states that a kernel leaves or merges; they move through registers alone."""
-    kinds = [n for n in kernel.steps if n.block.kind is Kind.EPILOGUE and n.block.reduction]
-    left = {r.name for n in kinds if "tiles" in n.attr_map for r in n.results}
-    return left | {name for n in kinds if "tiles" not in n.attr_map for name in n.inputs}
 
 
 def power_of_two(value: int) -> int:
@@ -81,21 +74,12 @@ def row_segments(cols: int) -> tuple[tuple[int, int], ...]:
 
 # projections -----------------------------------------------------------------------------------
 #: (block_m, block_n, block_k, warps, stages, relative speed of the inner loop)
-_HOPPER_16BIT = (
-    (128, 256, 64, 8, 3, 1.00),
-    (128, 128, 64, 8, 4, 0.84),
-    (64, 256, 64, 4, 4, 0.80),
-    (64, 128, 64, 4, 4, 0.65),
-    (64, 64, 64, 4, 4, 0.45),
-)
 _AMPERE_16BIT = (
     (128, 128, 32, 8, 3, 1.00),
     (128, 64, 32, 4, 3, 0.85),
     (64, 64, 32, 4, 4, 0.65),
 )
 _CDNA_16BIT = ((128, 128, 32, 4, 2, 1.00), (64, 64, 32, 4, 2, 0.6))
-#: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
-EXACT_STEP = 16
 #: Where an epilogue moves so many tiles that nothing else fits.
 _SMALLEST = TileConfig(16, 32, 16, stages=2)
 _FP32 = ((64, 64, EXACT_STEP, 8, 3, 1.00), (32, 64, EXACT_STEP, 4, 3, 0.7))
@@ -112,27 +96,28 @@ def _gemm(
 ) -> TileConfig:
     assert kernel.anchor is not None
     operand = plan.type_of(anchor_operands(kernel.anchor)[0])
-    moved = epilogue_tiles(plan, kernel)
-    tiles = moved if main_loop == "tma" else ()
-    # an epilogue that moves no tile through shared memory has no need of narrow pieces, and
-    # leaves half as many per-tile statistics without them
-    whole = kernel.paired or not moved
+    tiles = epilogue_tiles(plan, kernel, main_loop)
     depth = max(1, operand.cols.bind(env))
     exact = operand.dtype is DType.FP32
     precision = "exact" if exact else "ieee"
     if target.backend == "interpreter":
         config = _interpreted_gemm(rows, cols, depth, kernel.paired, exact)
-        sides = 1 if whole or config.block_n <= 64 or exact else 2
+        sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
-    table = _FP32 if exact else _table(target, main_loop)
-    programs = target.sms if main_loop == "tma" else 0
+    if applies(target, main_loop, operand.dtype.bytes):
+        extent = Extent(rows, cols, depth)
+        found = choose_hopper(plan, kernel, extent, target, main_loop)
+        if found is not None:
+            return _short(found, rows, depth)
+    table = _FP32 if exact else _table(target)
+    programs = 0 if main_loop == "pointer" else target.sms
     options: list[tuple[float, TileConfig]] = []
     for block_m, block_n, block_k, warps, stages, speed in table:
         config = TileConfig(
             block_m,
             block_n,
             block_k,
-            sides=1 if whole or block_n <= 64 or exact else 2,
+            sides=1 if kernel.paired or block_n <= 64 or exact else 2,
             warps=warps,
             stages=stages,
             programs=programs,
@@ -148,33 +133,6 @@ def _gemm(
             raise AssertionError(f"no legal tile configuration for {kernel.name}")
         return fitted
     return _short(min(options, key=lambda option: option[0])[1], rows, depth)
-
-
-def epilogue_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
-    """Bytes per element of each tile that the epilogue moves through shared memory.
-
-    Beside such tiles, per-tile states count as well: they do not move through shared memory, but
-    the registers of the largest tile do not hold both.
-    """
-    assert kernel.anchor is not None
-    streamed = anchor_operands(kernel.anchor)
-    used = {name for node in kernel.steps for name in node.inputs}
-    moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
-    tiles = [
-        n
-        for n in moved
-        if (n not in streamed or n in used) and plan.type_of(n).layout is Layout.TILE
-    ]
-    if _states(kernel).issuperset(tiles):
-        return ()
-    return tuple(plan.type_of(n).dtype.bytes for n in tiles)
-
-
-def shared_bytes(config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...]) -> int:
-    """Shared memory of a projection kernel in bytes: the pipelined operands, and one buffer for
-    each tile that the epilogue moves through a descriptor. Barriers take less than 1 KiB."""
-    operands = config.stages * (config.block_m + config.block_n) * config.block_k * item
-    return operands + config.block_m * config.piece_width(paired) * sum(tiles) + 1024
 
 
 def _fitted(
@@ -198,11 +156,8 @@ def _time(
     return -(-tiles // target.sms) * config.block_m * config.block_n / speed * shallow
 
 
-def _table(target: Target, main_loop: str) -> tuple[tuple[int, int, int, int, int, float], ...]:
-    if target.backend == "hip":
-        return _CDNA_16BIT
-    roomy = target.shared_limit >= 200_000
-    return _HOPPER_16BIT if main_loop == "tma" and roomy else _AMPERE_16BIT
+def _table(target: Target) -> tuple[tuple[int, int, int, int, int, float], ...]:
+    return _CDNA_16BIT if target.backend == "hip" else _AMPERE_16BIT
 
 
 def _short(config: TileConfig, rows: int, depth: int) -> TileConfig:

@@ -41,6 +41,11 @@ class Target:
         return "tma" if has_tma else "pointer"
 
     @property
+    def has_pdl(self) -> bool:
+        """Whether a kernel can be launched ahead of its predecessor's end: sm_90 and later."""
+        return self.backend == "cuda" and isinstance(self.arch, int) and self.arch >= 90
+
+    @property
     def warp_size(self) -> int:
         """Threads of a warp (wave)."""
         return 64 if self.backend == "hip" else 32

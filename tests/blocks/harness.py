@@ -243,10 +243,11 @@ def run_reduction(
     padded = _padded_rows(x)
     outs = [torch.full((padded.shape[0],), float("nan"), device=DEVICE) for _ in range(results)]
     module = load_module(reduction_source(reduction, results))
-    indices = [] if index is None else [torch.zeros(padded.shape[0], dtype=index.dtype)]
-    for into in indices:
-        into[: x.shape[0]] = index
-    pointers = [padded, *(i.to(DEVICE) for i in indices), *outs]
+    pointers = [padded, *outs]
+    if index is not None:
+        numbers = torch.zeros(len(padded), dtype=index.dtype)
+        numbers[: x.shape[0]] = index
+        pointers.insert(1, numbers.to(DEVICE))
     module.looped[(1,)](*pointers, WIDTH=x.shape[1], ROWS=padded.shape[0], COLS=cols)
     return tuple(o[: x.shape[0], None].cpu() for o in outs)
 

@@ -17,23 +17,26 @@ import pytest
 from fusedsl.runtime.launch import int_class, is_known_launcher
 
 PRELUDE = """
+    import itertools
     import json
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
 
-    launches, loads = [], []
+    launches, loads, pdl = [], [], []
+    numbers = itertools.count(1)
 
     class Launcher:
         def __init__(self, src, metadata):
             self.signature = dict(src.signature)
+            pdl.append(metadata.launch_pdl)
         {call}
             launches.append((gridX, gridY, gridZ, stream, function, args))
 
     class Utils:
         def load_binary(self, name, binary, shared, device):
             loads.append(name)
-            return "module", len(loads), 32, 0, 1024
+            return "module", next(numbers), 32, 0, 1024
         def unload_module(self, module):
             pass
         def get_device_properties(self, device):
@@ -59,6 +62,7 @@ PRELUDE = """
     # CPU tensors stand in for CUDA tensors from here on.
     recipe.Recipe._launch = lambda self, tensors: [
         l.run([t.data_ptr() for t in tensors], tensors, 7) for l in self.launches]
+    import fusedsl.runtime.configure as configure
     import fusedsl.runtime.engine as engine
     engine.check_device = lambda device: None
     engine.target_of = lambda device: Target.parse("sm_90")
@@ -108,8 +112,17 @@ SCENARIO = """
         bound(torch.zeros(m, 64).bfloat16())
     result["launched"] = len(launches)
     result["loaded"].append(len(loads))
-    bound(torch.zeros(100, 65).bfloat16()[:, :64])  # rows that are not aligned: another kernel
+    askew = torch.zeros(100, 65).bfloat16()[:, :64]
+    bound(askew)  # rows that are not aligned are copied into some that are
     result["loaded"].append(len(loads))
+    program.main_loop = "pointer"
+    bound = program.bind(weights)
+    bound(x)
+    result["pointer"] = [len(loads)]
+    bound(askew)
+    result["pointer"].append(len(loads))
+    program.main_loop = "auto"
+    bound = program.bind(weights)
 
     import timeit
     bound(x)
@@ -135,9 +148,13 @@ def seen(tmp_path_factory):
 
 def test_tuning_46_a_new_number_of_rows_compiles_and_loads_nothing(seen):
     first, same_class, misaligned = seen["loaded"]
-    assert first == same_class == len(seen["calls"])
+    assert first == same_class == misaligned == len(seen["calls"])
     assert seen["launched"] == 6 * first
-    assert misaligned > first
+
+
+def test_pointers_that_are_not_aligned_take_other_kernels(seen):
+    aligned, misaligned = seen["pointer"]
+    assert misaligned > aligned
 
 
 def test_arguments_arrive_in_the_order_of_the_kernel(seen):
@@ -173,6 +190,23 @@ def test_a_launcher_with_other_arguments_is_called_through_triton(tmp_path):
     direct, launched = seen
     assert not any(direct)
     assert launched == len(direct)
+
+
+def test_dependent_launches_reach_the_launcher(tmp_path):
+    with_, without = run(
+        """
+        from dataclasses import replace
+        bound(x)
+        without = pdl.copy()
+        plain = configure.choose
+        configure.choose = lambda *args: replace(plain(*args), pdl=True)
+        bound(torch.zeros(5000, 64).bfloat16())
+        print(json.dumps([pdl[len(without):], without]))
+        """,
+        tmp_path,
+    )
+    assert with_ and all(with_)
+    assert without and not any(without)
 
 
 @pytest.mark.parametrize(

@@ -174,18 +174,53 @@ def test_layouts_26_one_row_expanded_to_many(mlp):
     assert torch.equal(program(**{**given, "x": x}), want)
 
 
-def test_the_main_loop_follows_the_alignment(mlp):
+@pytest.mark.parametrize("how", [None, "misaligned base", "misaligned rows"])
+def test_operands_that_are_not_aligned_are_copied_into_rows_that_are(mlp, how):
     program, inputs = mlp
     given = inputs(6)
     bound = bind(program, given)
-    loops = {}
-    for how in (None, "misaligned base", "misaligned rows"):
-        x = given["x"] if how is None else strided(given["x"], how)
-        bound(x)
-        loops[how] = list(bound._binding.recipes.values())[-1].main_loops
-    assert "tma" in loops[None]
-    assert "tma" not in loops["misaligned base"][:2]
-    assert "tma" not in loops["misaligned rows"][:2]
+    bound(given["x"] if how is None else strided(given["x"], how))
+    recipe = list(bound._binding.recipes.values())[-1]
+    assert recipe.main_loops[1:] == ("tma", "tma")
+    assert len(recipe.copies) == (how is not None)
+
+
+ODD = """
+kernel odd(x: bf16[M, 33], w: weight bf16[{f}, 33], v: weight bf16[21, {f}], r: bf16[M, 21])
+    -> (y: bf16[M, 21]) {{
+  y = linear(relu(linear(x, w)), v) + r;
+}}
+"""
+
+
+@pytest.mark.parametrize("f", [24, 35])
+def test_shapes_24_rows_of_no_multiple_of_16_bytes_use_descriptors(f):
+    program = fusedsl.compile(ODD.format(f=f))
+    given = random_inputs(program.graph(), {"M": 7}, seed=0, device=DEVICE)
+    bound = program.bind(w=given["w"], v=given["v"])
+    got = bound(given["x"], given["r"])
+    recipe = list(bound._binding.recipes.values())[-1]
+    assert recipe.main_loops == ("tma", "mixed"), "what stays inside has padded rows"
+    program.main_loop = "pointer"
+    by_pointer = program.bind(w=given["w"], v=given["v"])
+    want = by_pointer(given["x"], given["r"])
+    assert list(by_pointer._binding.recipes.values())[-1].main_loops == ("pointer", "pointer")
+    assert got.is_contiguous() and torch.equal(got, want)
+    exact = (given["x"].double() @ given["w"].double().t()).relu()
+    exact = exact @ given["v"].double().t() + given["r"].double()
+    assert (got.double() - exact).norm() < 0.01 * exact.norm()
+
+
+def test_a_padded_weight_follows_writes_to_the_original():
+    program = fusedsl.compile(ODD.format(f=24))
+    given = random_inputs(program.graph(), {"M": 7}, seed=0, device=DEVICE)
+    bound = program.bind(w=given["w"], v=given["v"])
+    before = bound(given["x"], given["r"])
+    with torch.no_grad():
+        given["w"].mul_(2)
+    after = bound(given["x"], given["r"])
+    assert not torch.equal(before, after)
+    assert torch.equal(after, program.bind(w=given["w"], v=given["v"])(given["x"], given["r"]))
 
 
 # concurrency -------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from fusedsl.schedule import (
     choose,
     row_class,
 )
-from fusedsl.schedule.default import EXACT_STEP, epilogue_tiles, power_of_two, shared_bytes
+from fusedsl.schedule.default import power_of_two
+from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
 from tests.fuse.harness import plan_of
 
 TARGETS = [*map(Target.parse, Target.names()), Target.interpreter()]
@@ -28,7 +29,7 @@ ON_EACH = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 
 def loops(target: Target) -> tuple[str, ...]:
     """The main loops a target may be asked for."""
-    return ("tma", "pointer") if target.main_loop == "tma" else ("pointer",)
+    return ("tma", "mixed", "pointer") if target.main_loop == "tma" else ("pointer",)
 
 
 def environment(plan: Plan, rows: int) -> dict[str, int]:
@@ -55,17 +56,18 @@ def assert_legal(
     if kernel.paired:
         assert config.block_n >= 32 and config.sides == 1
     operand = plan.type_of(anchor_operands(kernel.anchor)[0])
-    tiles = epilogue_tiles(plan, kernel) if main_loop == "tma" else ()
+    tiles = epilogue_tiles(plan, kernel) if main_loop != "pointer" else ()
     used = shared_bytes(config, kernel.paired, operand.dtype.bytes, tiles)
     assert used <= target.shared_limit
     assert (config.precision == "exact") == (operand.dtype.bytes == 4)
     if config.precision == "exact":
         assert config.block_k <= EXACT_STEP
     if target.backend != "interpreter":
-        persistent = main_loop == "tma"
-        assert config.programs == (target.sms if persistent else 0)
+        persistent = main_loop != "pointer"
+        assert config.programs % target.sms == 0
+        assert (config.programs > 0) == persistent
         assert config.stages >= 2
-    if main_loop == "tma" and target.backend == "cuda":
+    if main_loop != "pointer" and target.backend == "cuda":
         assert max(config.block_m, config.piece_width(kernel.paired)) <= 256, "box of a descriptor"
         assert config.block_k * operand.dtype.bytes >= 16
         assert all(config.piece_width(kernel.paired) * item >= 16 for item in tiles)
@@ -221,6 +223,16 @@ def test_constants_are_what_the_skeletons_take() -> None:
     assert config.constants()["BLOCK_N"] == 256 and config.constants()["PRECISION"] == "ieee"
     assert config.piece_width(paired=False) == 128
     assert TileConfig(64, 256, 32).piece_width(paired=True) == 128
+
+
+@ON_EACH
+def test_dependent_launches_are_dropped_where_the_target_has_none(target: Target) -> None:
+    config = TileConfig(64, 64, warps=8, pdl=True)
+    kept = config.on(target)
+    has = target.name in ("sm_90", "sm_100", "sm_120")
+    assert kept.pdl is has and kept.constants()["PDL"] is has
+    assert kept.options == {"num_warps": 8, "num_stages": 1} | ({"launch_pdl": True} if has else {})
+    assert "launch_pdl" not in TileConfig(64, 64).on(target).options
 
 
 def test_few_rows_take_short_tiles() -> None:

@@ -1,0 +1,106 @@
+"""The default configuration of 16-bit projections on machines like the H100 and H200."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.schedule import tables
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.legality import (
+    epilogue_tiles,
+    operand_bytes,
+    problem,
+    resident,
+    shared_bytes,
+)
+from fusedsl.schedule.model import Work, gemm_time
+from fusedsl.schedule.signature import Extent, family
+from fusedsl.schedule.target import Target
+
+#: (block_m, block_n, block_k, warps, most stages, most programs on a multiprocessor)
+SHORTLIST = (
+    (128, 256, 64, 8, 4, 1),
+    (256, 128, 64, 8, 4, 1),
+    (128, 128, 64, 8, 4, 1),
+    (128, 128, 64, 4, 5, 1),
+    (128, 128, 64, 4, 3, 2),
+    (128, 128, 128, 8, 3, 1),
+    (64, 256, 64, 4, 4, 1),
+    (64, 256, 64, 4, 2, 2),
+    (64, 128, 64, 4, 4, 2),
+    (64, 128, 128, 4, 3, 1),
+    (128, 64, 64, 4, 4, 2),
+    (64, 64, 128, 4, 6, 1),
+    (64, 64, 128, 4, 3, 2),
+    (64, 64, 64, 4, 4, 3),
+    (64, 32, 128, 4, 4, 3),
+)
+#: A table's entry may be this much slower, by the model, than the model's own choice: its bucket
+#: was measured at another size.
+_TRUST = 1.15
+
+
+def applies(target: Target, main_loop: str, item: int) -> bool:
+    """Whether the model is made for this machine, main loop and operand."""
+    roomy = target.backend == "cuda" and target.shared_limit >= 200_000
+    return roomy and main_loop != "pointer" and item == 2
+
+
+def choose_hopper(
+    plan: Plan, kernel: KernelPlan, extent: Extent, target: Target, main_loop: str
+) -> TileConfig | None:
+    """The fastest configuration by the shipped table, else by the model; None if nothing fits."""
+    work = Work.of(plan, kernel, extent)
+    options = list(shortlist(plan, kernel, work, target, main_loop))
+    if not options:
+        return None
+    best = min(options, key=lambda config: gemm_time(config, work, target))
+    known = shipped(plan, kernel, extent, target, main_loop)
+    if known is not None:
+        limit = _TRUST * gemm_time(best, work, target)
+        if gemm_time(known, work, target) <= limit:
+            return known
+    return best
+
+
+def shortlist(
+    plan: Plan, kernel: KernelPlan, work: Work, target: Target, main_loop: str
+) -> Iterator[TileConfig]:
+    """The legal ones of the list, with as many stages and programs as fit."""
+    item, tiles = operand_bytes(plan, kernel), epilogue_tiles(plan, kernel, main_loop)
+    for block_m, block_n, block_k, warps, most, share in SHORTLIST:
+        config = TileConfig(
+            block_m,
+            block_n,
+            block_k,
+            group_m=group_of(work, block_m, block_n),
+            sides=1 if kernel.paired or block_n <= 64 else 2,
+            warps=warps,
+            programs=share * target.sms,
+        )
+        for stages in range(most, 1, -1):
+            fitted = replace(config, stages=stages)
+            used = shared_bytes(fitted, kernel.paired, item, tiles)
+            crowded = used > target.shared_limit or resident(fitted, used, target) < share
+            if not crowded and problem(plan, kernel, fitted, target, main_loop) is None:
+                yield fitted
+                break
+
+
+def group_of(work: Work, block_m: int, block_n: int) -> int:
+    """Rows of tiles taken together, so that what is in flight at a time reads few operands."""
+    return 8
+
+
+def shipped(
+    plan: Plan, kernel: KernelPlan, extent: Extent, target: Target, main_loop: str
+) -> TileConfig | None:
+    """The shipped table's configuration for this bucket, if it is legal here."""
+    key = tables.key_of(family(plan, kernel), main_loop, extent.rows, extent.cols, extent.depth)
+    entry = tables.table(target.name).get(key)
+    if entry is None:
+        return None
+    config = replace(entry.config, programs=entry.config.programs * target.sms)
+    return config if problem(plan, kernel, config, target, main_loop) is None else None

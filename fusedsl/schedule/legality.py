@@ -1,0 +1,158 @@
+"""What makes a tile configuration legal: Triton's rules, the skeletons' rules, shared memory."""
+
+from __future__ import annotations
+
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.ir import DType, Kind, Layout
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.target import Target
+
+#: Threads of a program, on every target.
+MAX_THREADS = 1024
+
+#: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
+EXACT_STEP = 16
+
+#: Elements of a tile: Triton's own limit on a tensor.
+MAX_ELEMENTS = 1 << 20
+
+#: Largest side of the box that a tensor map describes (CUDA driver API, cuTensorMapEncodeTiled).
+MAX_BOX = 256
+
+#: Shared memory that the hardware keeps of every program's share, in bytes (CUDA C++ Programming
+#: Guide, compute capabilities 8.x and 9.0).
+RESERVED = 1024
+
+#: 32-bit registers of a multiprocessor, and the most that one thread can have (NVIDIA).
+_REGISTERS, _PER_THREAD = 65_536, 255
+
+
+def problem(
+    plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target, main_loop: str
+) -> str | None:
+    """Why a kernel cannot have this configuration on this target, or None if it can."""
+    sizes = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "warps": config.warps}
+    if kernel.kind is Kind.GEMM:
+        sizes |= {"BLOCK_K": config.block_k, "SIDES": config.sides}
+    for name, size in sizes.items():
+        if size < 1 or size & (size - 1):
+            return f"{name} = {size} is no power of two"
+    if config.warps * target.warp_size > MAX_THREADS:
+        return f"{config.warps} warps are more than {MAX_THREADS} threads"
+    if config.block_m * config.block_n > MAX_ELEMENTS:
+        return f"a tile of {config.block_m} x {config.block_n} is too large"
+    if config.fast and target.backend != "cuda":
+        return "approximate functions are those of NVIDIA"
+    if kernel.kind is not Kind.GEMM:
+        return None
+    return _gemm_problem(plan, kernel, config, target, main_loop)
+
+
+def _gemm_problem(
+    plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target, main_loop: str
+) -> str | None:
+    item = operand_bytes(plan, kernel)
+    piece = config.piece_width(kernel.paired)
+    if min(config.block_m, config.block_n, config.block_k, piece) < 16:
+        return "a side is below the 16 of tl.dot"
+    if config.sides not in (1, 2) or (kernel.paired and config.sides != 1):
+        return f"{config.sides} pieces"
+    if config.group_m < 1 or config.programs < 0:
+        return "GROUP_M and programs are counts"
+    if not _precision_fits(config, item):
+        return f"precision {config.precision} with steps of {config.block_k}"
+    if target.backend == "interpreter":
+        return None
+    if config.stages < 1 or (main_loop != "pointer") != (config.programs > 0):
+        return f"{config.stages} stages, {config.programs} programs"
+    tiles = epilogue_tiles(plan, kernel, main_loop)
+    used = shared_bytes(config, kernel.paired, item, tiles)
+    if used > target.shared_limit:
+        return f"{used} of {target.shared_limit} bytes of shared memory"
+    if target.backend == "cuda":
+        return _registers_problem(config) or _descriptor_problem(config, piece, item, tiles)
+    return None
+
+
+def _precision_fits(config: TileConfig, item: int) -> bool:
+    """Exact sums are for fp32 operands alone, in short steps."""
+    if config.precision == "exact":
+        return item == 4 and config.block_k <= EXACT_STEP
+    return (config.precision == "ieee" and item < 4) or (config.precision == "tf32" and item == 4)
+
+
+def _registers_problem(config: TileConfig) -> str | None:
+    """The fp32 accumulator lies in registers; a third of them is left to the rest."""
+    room = min(_PER_THREAD, _REGISTERS // (config.warps * 32))
+    accumulator = config.block_m * config.block_n // (config.warps * 32)
+    return f"{accumulator} registers of sums per thread" if accumulator * 3 > room * 2 else None
+
+
+def _descriptor_problem(
+    config: TileConfig, piece: int, item: int, tiles: tuple[int, ...]
+) -> str | None:
+    if max(config.block_m, config.block_k, piece) > MAX_BOX or config.block_n > MAX_BOX:
+        return f"a box of a descriptor has at most {MAX_BOX} elements a side"
+    if config.block_k * item < 16 or any(piece * size < 16 for size in tiles):
+        return "a row of a box has at least 16 bytes"
+    return None
+
+
+def operand_bytes(plan: Plan, kernel: KernelPlan) -> int:
+    """Bytes of an element of the streamed operands."""
+    assert kernel.anchor is not None
+    return plan.type_of(anchor_operands(kernel.anchor)[0]).dtype.bytes
+
+
+def is_exact(plan: Plan, kernel: KernelPlan) -> bool:
+    """Whether the operands are fp32: off the tensor cores, unless TF32 is asked for."""
+    assert kernel.anchor is not None
+    return plan.type_of(anchor_operands(kernel.anchor)[0]).dtype is DType.FP32
+
+
+def moved_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
+    """Bytes per element of each tile that the epilogue reads or writes.
+
+    Beside such tiles per-tile states count as well: they are columns, but the registers of the
+    largest tile do not hold both.
+    """
+    assert kernel.anchor is not None
+    streamed = anchor_operands(kernel.anchor)
+    used = {name for node in kernel.steps for name in node.inputs}
+    moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
+    tiles = [n for n in moved if n not in streamed or n in used]
+    tiles = [n for n in tiles if plan.type_of(n).layout is Layout.TILE]
+    if states(kernel).issuperset(tiles):
+        return ()
+    return tuple(plan.type_of(n).dtype.bytes for n in tiles)
+
+
+def states(kernel: KernelPlan) -> set[str]:
+    """Per-tile states that a kernel leaves or merges; they move through registers alone."""
+    kinds = [n for n in kernel.steps if n.block.kind is Kind.EPILOGUE and n.block.reduction]
+    left = {r.name for n in kinds if "tiles" in n.attr_map for r in n.results}
+    return left | {name for n in kinds if "tiles" not in n.attr_map for name in n.inputs}
+
+
+def epilogue_tiles(plan: Plan, kernel: KernelPlan, main_loop: str = "tma") -> tuple[int, ...]:
+    """Bytes per element of each tile that the epilogue moves through shared memory beside the
+    operands: by descriptor ("tma"), or to change its layout ahead of a pointer store ("mixed").
+    The pointer loop takes the operands' room for that.
+    """
+    return () if main_loop == "pointer" else moved_tiles(plan, kernel)
+
+
+def shared_bytes(config: TileConfig, paired: bool, item: int, tiles: tuple[int, ...]) -> int:
+    """Shared memory of a projection kernel in bytes: the pipelined operands, and one buffer for
+    each tile that the epilogue moves through a descriptor. Barriers take less than 1 KiB."""
+    operands = config.stages * (config.block_m + config.block_n) * config.block_k * item
+    return operands + config.block_m * config.piece_width(paired) * sum(tiles) + 1024
+
+
+def resident(config: TileConfig, used: int, target: Target) -> int:
+    """Programs that a multiprocessor holds at a time, by shared memory and registers."""
+    by_memory = (target.shared_limit + RESERVED) // (used + RESERVED)
+    accumulator = config.block_m * config.block_n // (config.warps * 32)
+    per_thread = min(_PER_THREAD, accumulator + 80)
+    by_registers = _REGISTERS // (per_thread * config.warps * 32)
+    return max(1, min(by_memory, by_registers))

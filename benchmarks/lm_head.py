@@ -58,7 +58,9 @@ def measure(rows: int, d: int, v: int, capped: bool, modes: tuple[str, ...]) -> 
     bound = fusedsl.compile(PROGRAM.format(d=d, v=v, logits=logits)).bind(gain=gain, w=w)
     head, named = x[:CHECKED], target[:CHECKED]
     exact = loss_of(head.double(), gain.double(), w.double(), named, capped)
-    error = _distance(bound(x, target)[:CHECKED, 0], exact)
+    loss = bound(x, target)
+    assert isinstance(loss, Tensor)
+    error = _distance(loss[:CHECKED, 0], exact)
     eager_error = _distance(loss_of(head, gain, w, named, capped), exact)
     memory = _extra_bytes(lambda: bound(x, target)) / (rows * v * x.element_size())
     pieces = list(zip(x.split(PIECE), target.split(PIECE), strict=True))

@@ -265,6 +265,9 @@ class Body:
         states = self.state_names(node)
         arguments = [masked, "col_live[None, :]", count]
         arguments += ["cols[None, :]", self.index(node, lines)] if indexed else []
+        # rows wait for memory; an epilogue waits for its arithmetic
+        quick = self.width == "WIDTH" and "FAST" in parameters(node.block.reduction.chunk)
+        arguments += ["FAST=FAST"] if quick else []
         lines.append(fragment("call", states, function_name(node.block.reduction.chunk), arguments))
         return states
 

@@ -14,11 +14,14 @@ COMPILE_TIME_ROLES = frozenset({"dim", "tiles", "tiles_group", "tile_width", "co
 
 #: Per-tile states held in registers at a time; more would spill where rows are long.
 TILE_GROUP = 32
+#: The same in a kernel that computes columns alone: more loads are in flight at a time.
+COLUMN_TILE_GROUP = 128
 
 
-def tile_group(tiles: int) -> int:
-    """How many of so many per-tile states are merged at a time."""
-    return min(TILE_GROUP, 1 << max(0, tiles - 1).bit_length())
+def tile_group(tiles: int, reader: TileConfig) -> int:
+    """How many of so many per-tile states are merged at a time by a kernel so configured."""
+    most = COLUMN_TILE_GROUP if reader.block_n == 1 else TILE_GROUP
+    return min(most, 1 << max(0, tiles - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -96,4 +99,4 @@ def compile_time_value(
     if arg.role == "tile_width":
         return config.tile_width(writer.paired)
     tiles = column_tiles(writer, config, env)
-    return tiles if arg.role == "tiles" else tile_group(tiles)
+    return tiles if arg.role == "tiles" else tile_group(tiles, configs[kernel])

@@ -54,11 +54,15 @@ layers: venv ## import-linter: a stage imports only from below
 	@echo "== layers"
 	$(BIN)/lint-imports
 
-bench: venv ## the benchmarks (needs a GPU)
+bench: venv ## the benchmarks (needs a GPU); then python -m benchmarks.report --write
 	$(BIN)/python -m benchmarks.compile_time
 	$(BIN)/python -m benchmarks.chains
 	$(BIN)/python -m benchmarks.norms
+	$(BIN)/python -m benchmarks.decode
 	$(BIN)/python -m benchmarks.lm_head
+	$(BIN)/python -m benchmarks.defaults
+	$(BIN)/python -m benchmarks.host
+	$(BIN)/python -m benchmarks.cold
 	$(BIN)/python -m benchmarks.accuracy --rows 1,17,128,4096 --jobs 8
 
 golden: venv ## write tests/golden/ anew, to be read in the diff

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import fusedsl
 from benchmarks.common import row, side_by_side, write
+from fusedsl.runtime.roofline import copy_bandwidth, limit, product_flops
 
 #: name → (rows, hidden, feed-forward, width of q, k and v together)
 SIZES = {
@@ -134,7 +135,9 @@ def measure(size: str, chain: Chain, modes: tuple[str, ...]) -> dict[str, Any]:
     times = side_by_side(calls)
     others = {peer: ms for peer, ms in times.items() if peer not in ("ours", "bare")}
     found = row(f"{size}: {chain.title}", times["ours"], times["bare"], others, chain.bar)
-    return {**found, "error": error, "eager_error": eager_error}
+    least = limit(program.graph("source"), {"M": rows}, "cuda")
+    work = {"flops": least.work, "bytes": least.moved}
+    return {**found, "error": error, "eager_error": eager_error, **work}
 
 
 def _random(shape: tuple[int, ...], weight: bool) -> Tensor:
@@ -163,7 +166,11 @@ def main() -> None:
         for name in options.chains.split(","):
             rows.append(measure(size, CHAINS[name], modes))
             print(rows[-1], flush=True)
-    print(write("chains", rows))
+    peak = {
+        "bandwidth_gb_s": round(copy_bandwidth("cuda") / 1e9, 1),
+        "tflops": {"bf16": round(product_flops("cuda", torch.bfloat16) / 1e12, 1)},
+    }
+    print(write("chains", rows, peak=peak))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""RMSNorm and LayerNorm, forward, against a copy of the same size and torch.compile, on a GPU.
+"""Row kernels, forward, against a copy of the same bytes, torch.compile and Quack, on a GPU.
 
-    python -m benchmarks.norms [--no-compile]
+    python -m benchmarks.norms [--no-compile] [--kinds rms_norm,layer_norm,softmax,residual]
 
-bf16 throughout. The bar is a fraction of the copy's speed: 0.95 where the input fits in the L2
-cache, 0.97 up to 32768 columns, 0.92 beyond.
+bf16 throughout; `residual` adds, gives the sum as a second output and norms it with a gain in
+fp32. The bar is a fraction of the copy's speed: 0.95 where the input fits in the L2 cache, 0.97 up
+to 32768 columns, 0.92 beyond. Quack is left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -30,38 +31,85 @@ PROGRAMS = {
     "{{ y = rms_norm(x, gain, eps=1e-6); }}",
     "layer_norm": "kernel norm(x: bf16[M, {n}], gain: weight bf16[{n}], shift: weight bf16[{n}]) "
     "-> (y: bf16[M, {n}]) {{ y = layer_norm(x, gain, shift); }}",
+    "softmax": "kernel norm(x: bf16[M, {n}]) -> (y: bf16[M, {n}]) {{ y = softmax(x); }}",
+    "residual": "kernel norm(x: bf16[M, {n}], r: bf16[M, {n}], gain: weight fp32[{n}]) "
+    "-> (y: bf16[M, {n}], h: bf16[M, {n}]) "
+    "{{ h = x + r; y = rms_norm(h, gain, eps=1e-6, cast=olmo2); }}",
 }
 
 
+def eager_of(kind: str, n: int) -> Callable[..., Any]:
+    """The chain in plain torch: `(*tiles, *weights) -> y, or (y, h)`."""
+
+    def residual(x: torch.Tensor, r: torch.Tensor, gain: torch.Tensor) -> Any:
+        h = x + r
+        return F.rms_norm(h.to(gain.dtype), (n,), gain, 1e-6).to(x.dtype), h
+
+    return {
+        "rms_norm": lambda x, gain: F.rms_norm(x, (n,), gain, 1e-6),
+        "layer_norm": lambda x, gain, shift: F.layer_norm(x, (n,), gain, shift),
+        "softmax": lambda x: torch.softmax(x, -1),
+        "residual": residual,
+    }[kind]
+
+
+def quack_of(kind: str) -> Callable[..., Any] | None:
+    """The same of Quack, or None where it is not installed or has no such kernel."""
+    try:
+        import quack  # type: ignore[import-not-found]
+        from quack.rmsnorm import layernorm_fwd  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    return {
+        "rms_norm": lambda x, gain: quack.rmsnorm(x, gain, eps=1e-6),
+        "layer_norm": lambda x, gain, shift: layernorm_fwd(x, gain.float(), shift.float()),
+        "softmax": lambda x: quack.softmax(x),
+    }.get(kind)
+
+
+def operands(kind: str, m: int, n: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Tiles and weights of one kind, random."""
+    count = 2 if kind == "residual" else 1
+    tiles = [torch.randn(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
+    gain = torch.rand(n, device="cuda").bfloat16() + 0.5
+    weights = {
+        "softmax": [],
+        "residual": [gain.float()],
+        "layer_norm": [gain, torch.randn(n, device="cuda").bfloat16()],
+    }.get(kind, [gain])
+    return tiles, weights
+
+
+def first(outputs: Any) -> torch.Tensor:
+    """`y` of one or several outputs."""
+    return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
 def measure(kind: str, m: int, n: int, compiled: bool) -> dict[str, Any]:
-    """One norm at one shape."""
+    """One kind of row kernel at one shape."""
     torch._dynamo.reset()
-    x = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
-    weights = [torch.rand(n, device="cuda").bfloat16() + 0.5]
-    if kind == "layer_norm":
-        weights.append(torch.randn(n, device="cuda").bfloat16())
-
-    def eager(x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
-        if kind == "layer_norm":
-            return F.layer_norm(x, (n,), *w)
-        return F.rms_norm(x, (n,), *w, 1e-6)
-
-    program = fusedsl.compile(PROGRAMS[kind].format(n=n))
+    tiles, weights = operands(kind, m, n)
+    eager = eager_of(kind, n)
+    program: Any = fusedsl.compile(PROGRAMS[kind].format(n=n))
     names = [p.name for p in program.graph("source").params if p.weight]
-    bound = program.bind(dict(zip(names, weights, strict=True)))
-    exact = eager(x[:64].double(), *(w.double() for w in weights))
-    error = float((bound(x)[:64].double() - exact).norm() / exact.norm())
-    y = torch.empty_like(x)
+    bound = program.bind(dict(zip(names, weights, strict=True))) if names else program
+    exact = first(eager(*(t[:64].double() for t in tiles), *(w.double() for w in weights)))
+    error = float((first(bound(*tiles))[:64].double() - exact).norm() / exact.norm())
+    source = torch.cat(tiles)
+    copied = torch.empty_like(source)
     calls: dict[str, Callable[[], Any]] = {
-        "ours": lambda: bound(x),
-        "copy": lambda: y.copy_(x),
-        "eager": lambda: eager(x, *weights),
+        "ours": lambda: bound(*tiles),
+        "copy": lambda: copied.copy_(source),
+        "eager": lambda: eager(*tiles, *weights),
     }
     if compiled:
         fast = torch.compile(eager, mode="max-autotune-no-cudagraphs")
-        calls["torch.compile max-autotune"] = lambda: fast(x, *weights)
+        calls["torch.compile max-autotune"] = lambda: fast(*tiles, *weights)
+    quack = quack_of(kind)
+    if quack is not None:
+        calls["quack"] = lambda: quack(*tiles, *weights)
     times = side_by_side(calls, rounds=3, rep=30)
-    cached = 4 * x.numel() <= IN_CACHE
+    cached = 4 * source.numel() <= IN_CACHE
     wanted = 0.95 if cached else 0.97 if n <= 32768 else 0.92
     peers = {name: ms for name, ms in times.items() if name not in ("ours", "copy")}
     found = row(f"{kind} {m} x {n}", times["ours"], times["copy"], peers, round(1 / wanted, 4))
@@ -72,10 +120,11 @@ def main() -> None:
     """Measure and write `results/norms.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--kinds", default=",".join(PROGRAMS), help="which, with commas")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for m, n in SHAPES:
-        for kind in PROGRAMS:
+        for kind in options.kinds.split(","):
             rows.append(measure(kind, m, n, not options.no_compile))
             print(rows[-1], flush=True)
             torch.cuda.empty_cache()

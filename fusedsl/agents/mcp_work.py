@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fusedsl.bench import OURS, measure
 from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.frontend import from_json, parse
 from fusedsl.frontend.repair import repair
 from fusedsl.frontend.shrink import shrink
-from fusedsl.ir import Graph, evaluate, evaluate_eager, random_inputs
+from fusedsl.ir import Graph
 from fusedsl.pipeline import compile as compile_program
 from fusedsl.pipeline import read
-from fusedsl.runtime.report import check as check_output
 
 #: Characters of a program, at most.
 LONGEST = 1_000_000
@@ -75,36 +73,25 @@ def bench(
     repeat: int = 10,
     factor: int = 1,
 ) -> Json:
-    """Median milliseconds of one call, fused and eager, of outputs that were checked first."""
-    import torch
-
+    """Median milliseconds of one call, fused and eager, of outputs that were checked: before the
+    timing, and those that were timed."""
     graph = shrink(_read(program), factor)
     where = _device(device)
     env = _complete(graph, dims, ROWS[where.partition(":")[0]])
     compiled = compile_program(graph, numerics=numerics)
-    inputs = random_inputs(graph, env, seed=0, device=where)
-    tensors = tuple(inputs[p.name] for p in graph.params)
-    with torch.no_grad():
-        outputs = compiled.run_poisoned(*tensors)
-        exact, eager = evaluate(graph, inputs), evaluate_eager(graph, inputs)
-        checks = [
-            check_output(got, exact[name], eager[name], name=name, case="normal", seed=0)
-            for name, got in zip(graph.outputs, outputs, strict=True)
-        ]
-        del exact, eager, outputs
-        fused_ms = median_ms(lambda: compiled(*tensors), where, repeat)
-        eager_ms = median_ms(lambda: evaluate_eager(graph, inputs), where, repeat)
+    found = measure(compiled, env, where, ("eager",), rounds=repeat, roofline=False)
+    fused_ms, eager_ms = (found.times[name].cold_ms for name in (OURS, "eager"))
     return {
         "name": graph.name,
         "dims": env,
         "device": where,
         "interpreted": where.startswith("cpu"),
-        "passed": all(c.ok for c in checks),
+        "passed": found.ok,
         "fused_ms": fused_ms,
         "eager_ms": eager_ms,
         "speedup": eager_ms / fused_ms,
         "repeat": repeat,
-        "checks": [{**vars(c), "ratio": c.ratio} for c in checks],
+        "checks": [{**vars(c), "ratio": c.ratio} for c in found.checks[OURS]],
     }
 
 
@@ -144,22 +131,6 @@ def run(tool: str, arguments: Json) -> Json:
 def failure(*diagnostics: Diagnostic) -> Json:
     """The result where a program or a request is wrong."""
     return {"ok": False, "diagnostics": [item.to_json() for item in diagnostics]}
-
-
-def median_ms(call: Callable[[], Any], device: str, repeat: int) -> float:
-    """The median time of a call in milliseconds, after one that does not count."""
-    import torch
-
-    times: list[float] = []
-    for _ in range(repeat + 1):
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        started = time.perf_counter()
-        call()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times[1:])
 
 
 def _fits(program: str) -> None:

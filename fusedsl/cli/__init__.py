@@ -5,6 +5,7 @@
 | `app` | the commands and their options |
 | `mend` | `check --fix` |
 | `mcp` | `mcp`: the server for agents |
+| `bench` | `bench`: sizes, progress, tables |
 | `compare` | `run`: outputs and times against fp64 and eager torch |
 | `inputs` | dims, tensor files, devices |
 | `output` | tables, JSON, diagnostics |

@@ -221,28 +221,81 @@ def run(
     if as_json:
         print_json(result.to_json())
     else:
-        _print_run(result)
+        compare.show(result)
     if not result.ok:
         raise typer.Exit(1)
 
 
-def _print_run(result: Any) -> None:
-    numbers = ("error", "eager's error")
-    rows = table("output", "shape", *numbers, "", numbers=numbers)
-    for name, output in result.outputs.items():
-        verdict = "ok" if output["ok"] else "WORSE THAN EAGER" if output["finite"] else "NOT FINITE"
-        shape = f"{output['dtype']} {output['shape']}"
-        rows.add_row(name, shape, f"{output['error']:.3e}", f"{output['eager_error']:.3e}", verdict)
-    at = ", ".join(f"{k} = {v}" for k, v in result.dims.items())
-    typer.echo(f"{result.name} on {result.device}{f' at {at}' if at else ''}")
-    print_table(rows)
-    launches = result.kernels
-    typer.echo(
-        f"{launches['fused']} kernels, {launches['eager']} with one for each block; "
-        f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
+@app.command(
+    epilog="Examples: fusedsl bench examples/llama_mlp.fdsl --shapes M=1,64,4096; "
+    "fusedsl bench norm.fdsl --against compile,bare --plot norm.svg"
+)
+@_reporting
+def bench(
+    file: File,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            help="Peers: eager, compile (torch.compile, two modes), bare (the projections in "
+            "cuBLAS, or a copy where there are none), quack.",
+        ),
+    ] = "eager,compile,bare",
+    shapes: Annotated[
+        str | None,
+        typer.Option("--shapes", help="Sizes of symbolic dimensions, a row each: M=1,4096,F=512."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu (interpreted) or cuda; cuda if usable.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="Rounds that medians are taken over.")
+    ] = None,
+    shrink: Annotated[
+        int | None,
+        typer.Option(
+            "--shrink",
+            min=1,
+            help="Divide the fixed dimensions by this; on a CPU, by what it takes to be quick.",
+        ),
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the rows as a table to this file.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw a roofline and bars: .svg, .png or .pdf (matplotlib)."),
+    ] = None,
+    numerics: Numerics = "moved",
+    as_json: Json = False,
+) -> None:
+    """Time a program beside its peers and the roofline, everything verified, in one run.
+
+    Times are medians of the device's, the inputs rotated and not in the cache; warm ones stand
+    beside them. Every output is held against fp64 before the timing, and what was timed after it.
+    Exits with 1 if an output of the program is worse than eager's.
+    """
+    from fusedsl.cli import bench as work
+
+    found = work.run(
+        _load(file),
+        against=against,
+        shapes=shapes,
+        device=device,
+        numerics=numerics,
+        factor=shrink,
+        rounds=rounds,
+        plot=plot,
+        quiet=as_json,
     )
-    if result.device == "cpu":
-        note("note: on the CPU these are times of Triton's interpreter, not of the program")
+    if as_json:
+        print_json(found)
+    else:
+        work.show(found)
+    for path in work.write(found, markdown, plot):
+        note(f"in {path}")
+    if not found["ok"]:
+        raise typer.Exit(1)
 
 
 @app.command(

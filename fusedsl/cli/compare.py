@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from fusedsl.cli.inputs import (
     complete_dims,
@@ -16,7 +17,7 @@ from fusedsl.cli.inputs import (
     parse_dims,
     read_tensors,
 )
-from fusedsl.cli.output import note
+from fusedsl.cli.output import note, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.frontend.shrink import shrink
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 ROWS = 128
 
 #: Multiplications and additions above which a run in the interpreter takes long.
-_LONG = 4e9
+LONG = 4e9
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,15 @@ def run(
     env = complete_dims(graph, {**dims_of(graph, loaded), **parse_dims(dims)}, ROWS)
     program = fusedsl.compile(graph, numerics=numerics)
     _warn(graph, env, where, factor)
-    try:
+    with reporting_memory(env):
         return _measure(program, graph, env, where, seed, loaded, repeat)
+
+
+@contextlib.contextmanager
+def reporting_memory(env: Mapping[str, int]) -> Iterator[None]:
+    """What does not fit in memory is a mistake with a code (F0105)."""
+    try:
+        yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
             raise FusedslError(_too_large(env, str(error))) from None
@@ -110,6 +118,7 @@ def _measure(
     import torch
 
     from fusedsl.ir import evaluate, evaluate_eager, random_inputs
+    from fusedsl.runtime.timing import wall_ms
 
     inputs = random_inputs(graph, env, seed=seed, device=where)
     inputs.update({name: tensor.to(where) for name, tensor in loaded.items()})
@@ -118,8 +127,8 @@ def _measure(
         outputs = _outputs(program, tensors)
         exact = evaluate(graph, inputs)
         eager = evaluate_eager(graph, inputs)
-        ms = _median_ms(lambda: program(*tensors), where, repeat)
-        eager_ms = _median_ms(lambda: evaluate_eager(graph, inputs), where, repeat)
+        ms = wall_ms(lambda: program(*tensors), where, repeat)
+        eager_ms = wall_ms(lambda: evaluate_eager(graph, inputs), where, repeat)
     lines = program.explain(env)
     compared = _compare(dict(zip(graph.outputs, outputs, strict=True)), exact, eager)
     return Run(
@@ -147,10 +156,10 @@ def _compare(
     """Each output against fp64, by the measure and the bar of `Program.verify`."""
     from fusedsl.runtime.report import check
 
-    table: dict[str, dict[str, Any]] = {}
+    compared: dict[str, dict[str, Any]] = {}
     for name, tensor in got.items():
         held = check(tensor, exact[name], eager[name], name=name, case="given", seed=0)
-        table[name] = {
+        compared[name] = {
             "shape": list(tensor.shape),
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "error": held.error,
@@ -158,37 +167,36 @@ def _compare(
             "finite": held.finite,
             "ok": held.ok,
         }
-    return table
+    return compared
 
 
-def _median_ms(call: Callable[[], Any], device: str, repeat: int) -> float:
-    import torch
-
-    times: list[float] = []
-    for _ in range(repeat):
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        started = time.perf_counter()
-        call()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times)
+def show(result: Run) -> None:
+    """A run for a person."""
+    numbers = ("error", "eager's error")
+    rows = table("output", "shape", *numbers, "", numbers=numbers)
+    for name, output in result.outputs.items():
+        verdict = "ok" if output["ok"] else "WORSE THAN EAGER" if output["finite"] else "NOT FINITE"
+        shape = f"{output['dtype']} {output['shape']}"
+        rows.add_row(name, shape, f"{output['error']:.3e}", f"{output['eager_error']:.3e}", verdict)
+    at = ", ".join(f"{k} = {v}" for k, v in result.dims.items())
+    typer.echo(f"{result.name} on {result.device}{f' at {at}' if at else ''}")
+    print_table(rows)
+    launches = result.kernels
+    typer.echo(
+        f"{launches['fused']} kernels, {launches['eager']} with one for each block; "
+        f"{result.ms:.3f} ms, eager {result.eager_ms:.3f} ms"
+    )
+    if result.device == "cpu":
+        note("note: on the CPU these are times of Triton's interpreter, not of the program")
 
 
 def _warn(graph: Graph, env: Mapping[str, int], device: str, factor: int) -> None:
     """Say so before a run that will take minutes in the interpreter."""
-    from fusedsl.ir import Contracts
+    from fusedsl.runtime.roofline import flops_of
 
     if not device.startswith("cpu"):
         return
-    work = 0
-    for node in graph.nodes:
-        for law in node.block.laws_of(Contracts):
-            rows, cols = node.type.rows.bind(env), node.type.cols.bind(env)
-            weight = node.operand(law.weight)
-            assert isinstance(weight, str)
-            work += 2 * rows * cols * graph.types[weight].shape[law.k_axis].bind(env)
-    if work > _LONG:
+    work = flops_of(graph, env)
+    if work > LONG:
         hint = "" if factor > 1 else "; --shrink 64 gives a quick look"
         note(f"note: {work / 1e9:.0f} GFLOP in Triton's interpreter on the CPU takes long{hint}")

@@ -4,6 +4,7 @@
 |---|---|
 | `emit` | a program's file |
 | `kernels` | fills one skeleton from one kernel plan |
+| `rows` | the slots of row kernels |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `helpers` | copies the blocks' Triton functions |
 | `templates` | the jinja2 environment |
@@ -12,25 +13,31 @@
 """
 
 from fusedsl.codegen.emit import emit
-from fusedsl.codegen.kernels import is_resident
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
+    parts,
     tile_group,
+    words,
+    words_of,
 )
 
 __all__ = [
     "COMPILE_TIME_ROLES",
+    "COUNTERS",
     "Arg",
     "KernelSource",
     "ProgramSource",
     "column_tiles",
     "compile_time_value",
     "emit",
-    "is_resident",
+    "parts",
     "tile_group",
+    "words",
+    "words_of",
 ]

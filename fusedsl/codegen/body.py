@@ -53,7 +53,9 @@ def joined(layouts: list[Layout]) -> Layout:
 class Body:
     """State of one kernel's emission.
 
-    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads.
+    `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
+    where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
+    each row, in the layout of a tile: to bring them there would take a barrier each.
     """
 
     plan: Plan
@@ -65,6 +67,7 @@ class Body:
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     keep: str = ""
+    spread: bool = False
 
     def __post_init__(self) -> None:
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
@@ -144,8 +147,10 @@ class Body:
         pointer = self.pointer(value)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
+        if layout is Layout.ROW and self.spread:
+            return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:
-            return fragment("load_row", name, pointer, offset)
+            return fragment("load_row", name, pointer, offset, self.keep)
         if layout is Layout.COLUMN:
             macro = "load_index" if kind.dtype.is_index else "load_column"
             return fragment(macro, name, f"{pointer}{offset}", self.stride(value))
@@ -209,7 +214,7 @@ class Body:
                 texts.append("FAST=FAST")
                 continue
             value = known[parameter]
-            text = repr(value) if isinstance(value, str) else _constant(value)
+            text = repr(value) if isinstance(value, str) else constant(value)
             texts.append(f"{parameter}={text}")
         return texts
 
@@ -253,15 +258,20 @@ class Body:
         lines.append(fragment("round", name, text, dtype.triton))
         return name
 
+    def masked(self, value: str, lines: list[str]) -> str:
+        """A value as it is stored, zero past the row's end."""
+        source = self.rounded(value, lines)
+        if value not in self.kernel.computed:
+            return source
+        name = self.namer.fresh(f"{value}_live")
+        lines.append(fragment("zero_dead", name, source))
+        return name
+
     def chunk(self, node: Node, value: str, count: str, lines: list[str]) -> list[str]:
         """State of the columns at hand. Names of the state's variables, each [BLOCK_M]."""
         assert node.block.reduction is not None
-        source = self.rounded(value, lines)
-        masked = source
         indexed = is_pick(node)
-        if value in self.kernel.computed and not indexed:
-            masked = self.namer.fresh(f"{value}_live")
-            lines.append(fragment("zero_dead", masked, source))
+        masked = self.rounded(value, lines) if indexed else self.masked(value, lines)
         states = self.state_names(node)
         arguments = [masked, "col_live[None, :]", count]
         arguments += ["cols[None, :]", self.index(node, lines)] if indexed else []
@@ -281,6 +291,15 @@ class Body:
         for name in dict.fromkeys(n for node in nodes for n in node.inputs):
             if self.type_of(name).dtype.is_index:
                 self.operand(name, lines)
+
+    def lift(self, node: Node, value: str, lines: list[str]) -> list[str]:
+        """State of each element at hand, [BLOCK_M, columns]; of what is past the row, anything."""
+        assert node.block.reduction is not None
+        states = self.state_names(node)
+        arguments = [self.rounded(value, lines)]
+        arguments += ["cols[None, :]", self.index(node, lines)] if is_pick(node) else []
+        lines.append(fragment("call", states, function_name(node.block.reduction.lift), arguments))
+        return states
 
     def state_names(self, node: Node, suffix: str = "") -> list[str]:
         """Fresh names for a reduction's state."""
@@ -322,7 +341,7 @@ class Body:
         count = f"min({self.width}, N - col)"
         states = self.chunk(node, value, count, lines)
         pointers = [self.pointer(result.name) for result in node.results]
-        if self.kernel.paired:
+        if self.kernel.paired or self.kernel.few_rows:  # tiles of one piece
             lines += [fragment("store_state", s, p) for s, p in zip(states, pointers, strict=True)]
             return
         assert node.block.reduction is not None
@@ -343,7 +362,7 @@ class Body:
         total = self.dim(width)
         running = self.state_names(node, "_all")
         for name, identity in zip(running, reduction.identity, strict=True):
-            lines.append(fragment("state", name, _constant(identity), "BLOCK_M"))
+            lines.append(fragment("state", name, constant(identity), "BLOCK_M"))
         at, number = self.namer.fresh(f"{first}_at"), self.namer.fresh(f"{first}_tile")
         inside = fragment("piece_numbers", number, at, group).split("\n")
         blocks: list[str] = []
@@ -351,7 +370,7 @@ class Body:
         rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
         for name, identity in zip(node.inputs, reduction.identity, strict=True):
             blocks.append(self.namer.fresh(f"{name}_pieces"))
-            slots = (blocks[-1], self.pointer(name), number, tiles, _constant(identity), *rows)
+            slots = (blocks[-1], self.pointer(name), number, tiles, constant(identity), *rows)
             inside += fragment("load_pieces", *slots).split("\n")
         counts = self.namer.fresh(f"{first}_counts")
         inside += fragment("piece_counts", counts, number, piece, total).split("\n")
@@ -403,7 +422,8 @@ def _halved(kind: TensorType) -> TensorType:
     return TensorType(kind.dtype, (*kind.shape[:-1], cols))
 
 
-def _constant(value: object) -> str:
+def constant(value: object) -> str:
+    """A number as Triton reads it."""
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return f'float("{value}")'
     return print_value(value)  # type: ignore[arg-type]

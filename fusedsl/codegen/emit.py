@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusedsl.blocks.row_reduction.sharing import SHARING
+from fusedsl.codegen.few_rows import FEW_ROWS_FUNCTIONS, emit_few_rows
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
 from fusedsl.codegen.kernels import emit_kernel
 from fusedsl.codegen.source import KernelSource, ProgramSource
@@ -25,12 +27,16 @@ def emit(
     texts: list[str] = []
     kernels: list[KernelSource] = []
     for kernel in plan.kernels:
-        out = emit_kernel(
-            plan, kernel, tma=tma, tiles=tiles, keep_roundings=numerics == "as_written"
-        )
+        keep = numerics == "as_written"
+        if kernel.few_rows:
+            out = emit_few_rows(plan, kernel, tma=tma, keep_roundings=keep)
+        else:
+            out = emit_kernel(plan, kernel, tma=tma, tiles=tiles, keep_roundings=keep)
         texts.append(out.text.rstrip())
         kernels.append(KernelSource(kernel.name, kernel, out.args))
     functions = [f for k in plan.kernels for n in k.nodes for f in functions_of(n)]
+    functions += SHARING
+    functions += FEW_ROWS_FUNCTIONS if any(k.few_rows for k in plan.kernels) else ()
     helpers = [source_of(f) for f in called_functions("\n".join(texts), functions)]
     text = render("program.py.jinja", header=list(header), helpers=helpers, kernels=texts)
     return ProgramSource(text.rstrip() + "\n", main_loop, tuple(kernels))

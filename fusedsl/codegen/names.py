@@ -14,6 +14,12 @@ SKELETON = frozenset(
         "tile_m", "tile_n", "row0", "col0", "acc", "a", "b", "step", "rows", "rows64", "row_live",
         "first", "second", "left", "right", "col", "piece", "cols", "col_live", "side", "part",
         "start", "min", "max", "range", "float", "lane", "a_rows", "a_live", "b_cols", "b_live",
+        "number", "own", "lanes", "held", "shares", "slots", "turn", "turns", "groups", "mark",
+        "here", "words_ptr", "SPAN", "PARTS", "PADDED_PARTS", "WAIT", "take_number", "publish",
+        "words_at", "collect",
+        "begin", "end", "steps", "share_k", "turned", "finishes", "parts_ptr", "arrived_ptr",
+        "clear_ptr", "ahead_n", "ahead_k", "UNROLL", "SPLIT", "AHEAD", "PDL",
+        "admit_next", "await_earlier", "fetch_ahead", "gather_parts",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]
 )  # fmt: skip

@@ -12,6 +12,9 @@ from fusedsl.schedule import TileConfig
 #: Roles whose values are compile-time constants of the kernel.
 COMPILE_TIME_ROLES = frozenset({"dim", "tiles", "tiles_group", "tile_width", "config"})
 
+#: Counters of programs that have left their part of a sum, one for each tile: 32-bit integers.
+COUNTERS = 1024
+
 #: Per-tile states held in registers at a time; more would spill where rows are long.
 TILE_GROUP = 32
 #: The same in a kernel that computes columns alone: more loads are in flight at a time.
@@ -29,7 +32,9 @@ class Arg:
     """One argument of an emitted kernel, in order.
 
     `role` is
-        "pointer": data pointer of the stored value `value`;
+        "pointer": data pointer of the stored value `value`, or of a kernel's workspace:
+            "<kernel>.parts" (partial sums in fp32), "<kernel>.arrived" (`COUNTERS` integers) and
+            "<kernel>.words" (`words_of`: 64-bit integers that are zero when it starts);
         "stride": its row stride in elements;
         "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
             BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes
@@ -80,9 +85,30 @@ class ProgramSource:
     kernels: tuple[KernelSource, ...]
 
 
+def words_of(kernel: str) -> str:
+    """The name of a kernel's workspace for states that its programs tell each other."""
+    return f"{kernel}.words"
+
+
+def words(kernel: KernelPlan, config: TileConfig) -> int:
+    """Size of that workspace: a counter, and for each group of programs the slots of four turns,
+    for every state of every part of their rows."""
+    states = sum(len(n.block.reduction.identity) for n in kernel.steps if n.block.reduction)
+    return 16 + config.programs * 4 * states * config.block_m
+
+
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
     """Per-tile statistics that a projection kernel leaves for each row."""
     return -(-kernel.cols.bind(env) // config.tile_width(kernel.paired))
+
+
+def parts(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
+    """Partial sums, in elements, that the programs of a projection leave for the last of them."""
+    if config.split == 1:
+        return 1
+    width = config.block_n // 2 if kernel.paired else config.block_n
+    tiles = -(-kernel.cols.bind(env) // width)
+    return tiles * config.split * config.block_n * config.block_m
 
 
 def compile_time_value(

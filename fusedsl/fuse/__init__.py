@@ -5,14 +5,28 @@
 | `placement` | which nodes run in which projection's kernel; the rest floats |
 | `rowgroups` | which floating values are stored, streamed or computed again; row kernels |
 | `assemble` | kernel plans in launch order |
+| `few_rows` | the plan for calls with few rows, where projections cost one read of the weights |
 | `cost` | bytes through memory, launches counted as bytes |
 | `plan` | the result |
 """
 
 from fusedsl.fuse.assemble import fuse
 from fusedsl.fuse.cost import CostModel
+from fusedsl.fuse.few_rows import FEW_ROWS, for_few_rows, has_few_rows, planned
 from fusedsl.fuse.placement import is_pick
 from fusedsl.fuse.plan import KernelPlan, Plan
 from fusedsl.fuse.rowgroups import anchor_operands, is_reduction
 
-__all__ = ["CostModel", "KernelPlan", "Plan", "anchor_operands", "fuse", "is_pick", "is_reduction"]
+__all__ = [
+    "FEW_ROWS",
+    "CostModel",
+    "KernelPlan",
+    "Plan",
+    "anchor_operands",
+    "for_few_rows",
+    "fuse",
+    "has_few_rows",
+    "is_pick",
+    "is_reduction",
+    "planned",
+]

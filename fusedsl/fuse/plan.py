@@ -22,6 +22,9 @@ class KernelPlan:
         steps: nodes in order, after the anchor; nodes recomputed in several kernels appear in each.
         streamed: statistics of the anchor's operand, taken in the main loop as it streams by.
         reads, writes: names of stored values; `reads` does not repeat a name.
+        few_rows: a projection of so few rows that its weights are what costs (see `few_rows.py`).
+        recomputed: statistics of the anchor's operand, and the columns made of them, that every
+            program of such a kernel computes for itself. They are not stored.
     """
 
     name: str
@@ -34,11 +37,14 @@ class KernelPlan:
     streamed: tuple[Node, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    few_rows: bool = False
+    recomputed: tuple[Node, ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """Every node the kernel computes, anchor first."""
-        return (*((self.anchor,) if self.anchor else ()), *self.streamed, *self.steps)
+        first = (self.anchor,) if self.anchor else ()
+        return (*first, *self.recomputed, *self.streamed, *self.steps)
 
     @property
     def blocks(self) -> tuple[str, ...]:

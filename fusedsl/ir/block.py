@@ -210,14 +210,19 @@ class Reduction:
         merge_all: `(*states, counts) -> state`; states are [rows, pieces], `counts` is
             [1, pieces] in fp32, 0 for padding.
         finish: `(*state, WIDTH: constexpr) -> results`.
+        lift: `x -> state` of single elements, each of x's shape; where a row is taken in several
+            pieces, the states of its columns are merged lane by lane, and at last by `merge_all`.
+        about: for a statistic about the row's mean, functions that take it in two sweeps over a row
+            in registers: `(sums of lanes, count) -> centre`, `(x, valid, centre) -> lanes` that
+            are summed over the pieces, `(centre, *lanes, count) -> state`.
         chunk_reference: `x -> tuple of [M, 1]`, in torch.
         merge_reference: `(*states [M, pieces], counts [pieces], width) -> results [M, 1]`, in
             torch, finish included.
         owner: of a reduction by index, `(index, start, stop, WIDTH: constexpr) -> bool [rows]`:
             whether the piece of columns [start, stop) is the one of its row that gives the result,
-            which needs no merging then. Its `chunk` takes `(x, valid, count, cols, index)` and its
-            `finish` `(*state, index, WIDTH)`, with the columns' numbers [1, columns] and the index
-            [rows, 1] as integers.
+            which needs no merging then. Its `chunk` takes `(x, valid, count, cols, index)`, its
+            `lift` `(x, cols, index)` and its `finish` `(*state, index, WIDTH)`, with the columns'
+            numbers [1, columns] and the index [rows, 1] as integers.
 
     A function with a parameter `FAST` is told whether approximations are allowed.
     """
@@ -227,8 +232,10 @@ class Reduction:
     merge: Any
     merge_all: Any
     finish: Any
+    lift: Any
     chunk_reference: Callable[..., Any]
     merge_reference: Callable[..., Any]
+    about: tuple[Any, ...] = ()
     owner: Any = None
 
 

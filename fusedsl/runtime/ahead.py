@@ -139,6 +139,8 @@ def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
 
 
 def _element(plan: Plan, arg: Arg) -> str:
+    if "." in arg.value:  # a kernel's workspace
+        return {"parts": "fp32", "arrived": "i32", "words": "i64"}[arg.value.rsplit(".", 1)[1]]
     return plan.type_of(arg.value).dtype.value
 
 

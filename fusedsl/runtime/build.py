@@ -14,7 +14,7 @@ from typing import Any
 
 from fusedsl.codegen import ProgramSource, emit
 from fusedsl.diagnostics import Diagnostic, FusedslError
-from fusedsl.fuse import Plan
+from fusedsl.fuse import Plan, planned
 from fusedsl.runtime.ahead import Job, Schedule, compile_all, job, schedule
 from fusedsl.schedule import Target
 
@@ -86,6 +86,7 @@ def build(
     `dims` binds every symbol. The rows stay a run-time argument: their value only chooses the
     tiles. Raises FusedslError (F0102) where `out` cannot be written.
     """
+    plan = planned(plan, dims)
     emitted = {
         loop: emit(plan, main_loop=loop, numerics=numerics, header=header)
         for loop in ("tma", "mixed", "pointer")

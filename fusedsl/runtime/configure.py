@@ -33,7 +33,7 @@ class Configurations:
         self, kernel: KernelPlan, env: Mapping[str, int], target: Target, main_loop: str
     ) -> TileConfig:
         """The configuration without tuning."""
-        return self.adjusted(choose(self.plan, kernel, env, target, main_loop)).on(target)
+        return self.adjusted(choose(self.plan, kernel, env, target, main_loop).on(target))
 
     def of(
         self,

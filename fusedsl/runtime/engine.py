@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -14,15 +15,19 @@ from torch import Tensor
 
 from fusedsl.codegen import (
     COMPILE_TIME_ROLES,
+    COUNTERS,
     Arg,
     KernelSource,
     ProgramSource,
     column_tiles,
     compile_time_value,
     emit,
+    parts,
+    words,
+    words_of,
 )
 from fusedsl.diagnostics import FusedslError
-from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, for_few_rows, has_few_rows
 from fusedsl.ir import Graph, Kind, Layout, evaluate
 from fusedsl.runtime import cache
 from fusedsl.runtime.binding import (
@@ -48,10 +53,10 @@ from fusedsl.runtime.launch import (
 )
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.recipe import Buffer, Copy, Descriptor, EmptyRecipe, Launch, Recipe
-from fusedsl.schedule import TileConfig
+from fusedsl.schedule import TileConfig, is_shared
 
-#: Gives the kernel of a launcher for a specialisation, compiled with example arguments.
-Compile = Callable[[KernelLauncher, Any, Sequence[Any]], Kernel]
+#: Gives the kernels that are wanted on a device, in order.
+Compile = Callable[[Sequence[Wanted], torch.device], list[Kernel]]
 
 #: Prepared calls kept per binding; the oldest goes first.
 _RECIPES = 256
@@ -112,6 +117,20 @@ class Engine:
                 self._emitted[main_loop] = Emitted(source, entry.path, load(entry))
             return self._emitted[main_loop]
 
+    @cached_property
+    def few_rows(self) -> Engine:
+        """The same program planned for calls with few rows: an engine with kernels of its own."""
+        plan = for_few_rows(self.plan)
+        options = {**self.options, "rows": "few"}
+        return Engine(self.source, plan, options, self.header, self.main_loop)
+
+    def planned(self, env: Mapping[str, int]) -> Engine:
+        """The engine that runs a call: this one, or the one for few rows."""
+        if not has_few_rows(self.plan, env):
+            return self
+        self.few_rows.main_loop = self.main_loop
+        return self.few_rows
+
     def default_loop(self) -> str:
         """The main loop that is tried first in this process."""
         if self.main_loop != "auto":
@@ -135,6 +154,8 @@ class Engine:
         with self.lock:
             device = given[0].device if given else binding.device or torch.device("cpu")
             check_device(device)
+            if device.type == "cuda" and not interprets():
+                get_ready()
             if self.tuner is not None:
                 self.tuner(self, binding, names, given, env)
             return self.prepare(binding, names, given, env, device)
@@ -153,12 +174,10 @@ class Engine:
         for the compiler."""
         if self.is_empty(env):
             return self._empty(binding, names, env, device)
-        if device.type == "cuda" and not interprets():
-            get_ready()
         with on_device(device):
-            made = _Preparation(self, binding, names, given, env, device)
+            made = _Preparation(self.planned(env), binding, names, given, env, device)
             made.overrides = overrides or {}
-            made.compile = compile
+            made.compile = compile or made.compile
             return made.recipe()
 
     def keep(self, binding: Binding, key: Any, recipe: Any) -> None:
@@ -174,7 +193,7 @@ class Engine:
         with self.lock:
             self.configs.forget()
             for binding in self._bindings:
-                binding.recipes.clear()
+                binding.forget()
 
     def launcher(self, kernel: KernelPlan, main_loop: str, config: TileConfig) -> KernelLauncher:
         """The launcher of a kernel in one configuration."""
@@ -251,7 +270,7 @@ class _Preparation:
         self.copies: list[Copy] = []
         self.streamed = streamed_names(engine.plan)
         self.overrides: Mapping[str, TileConfig] = {}
-        self.compile: Compile | None = None
+        self.compile: Compile = kernels_for
 
     def recipe(self) -> Recipe:
         self._place_inputs()
@@ -260,11 +279,7 @@ class _Preparation:
             self._place_outputs(kernel)
         tensors = self._example_tensors()
         requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
-        wanted = [request.wanted for request in requests]
-        if self.compile is None:
-            compiled = kernels_for(wanted, self.device)
-        else:
-            compiled = [self.compile(w.launcher, w.specialisation, w.args) for w in wanted]
+        compiled = self.compile([request.wanted for request in requests], self.device)
         launches = tuple(
             Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
             for kernel, r in zip(compiled, requests, strict=True)
@@ -329,6 +344,20 @@ class _Preparation:
             stride = self._buffer_stride(name)
             self.buffers.append(Buffer(name, shape, type.dtype.torch, stride))
             self.values[name] = Value(slot, shape, stride, type.dtype.bytes, True)
+        if kernel.few_rows:
+            sums = parts(kernel, self.configs[kernel.name], self.env)
+            self._place_workspace(f"{kernel.name}.parts", sums, torch.float32)
+            self._place_workspace(f"{kernel.name}.arrived", COUNTERS, torch.int32)
+        if kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel):
+            size = words(kernel, self.configs[kernel.name])
+            self._place_workspace(words_of(kernel.name), size, torch.int64, zero=True)
+
+    def _place_workspace(
+        self, name: str, size: int, dtype: torch.dtype, zero: bool = False
+    ) -> None:
+        slot = len(self.given) + len(self.static) + len(self.buffers)
+        self.buffers.append(Buffer(name, (size,), dtype, zero=zero))
+        self.values[name] = Value(slot, (size,), size, dtype.itemsize, True)
 
     def _buffer_stride(self, name: str) -> int:
         """Rows of what stays inside the call may be padded; outputs are contiguous."""
@@ -391,9 +420,11 @@ class _Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            return (rows, 1, 1)
+            if not is_shared(kernel):
+                return (rows, 1, 1)
+            return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
-        tiles = rows * -(-kernel.cols.bind(self.env) // width)
+        tiles = rows * -(-kernel.cols.bind(self.env) // width) * config.split
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)
 
     # arguments -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import torch
 
 from fusedsl.codegen import column_tiles
 from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
-from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.fuse import KernelPlan, Plan, planned
 from fusedsl.ir import MAX_DIM, Graph, HalvesOf, Node
 from fusedsl.runtime.device import target_of
 from fusedsl.schedule import Target, choose
@@ -161,8 +161,9 @@ def explain(
     stages: Stages, dims: Mapping[str, int], device: torch.device | None = None
 ) -> Explanation:
     """Explain a compiled program at the given sizes, for a device (an H200 where none is named)."""
-    graph, plan = stages.source, stages.plan
+    graph = stages.source
     env = nominal_dims(graph, dims)
+    plan = planned(stages.plan, env)
     target = Target.parse("sm_90") if device is None else target_of(device)
     full = with_tiles(plan, env, target)
     eager = [node for node in graph.run_time_nodes() if not node.block.has_law(HalvesOf)]

@@ -165,7 +165,8 @@ class Prepared:
         known = all(launch.kernel.binary is not None for launch in recipe.launches)
         fresh = recipe.given + len(recipe.static)
         stays = any(copy or slot < fresh for slot, copy in recipe.outputs)
-        if not known or not recipe.launches or stays or recipe.copies:
+        zeros = any(buffer.zero for buffer in recipe.buffers)  # filled on every call
+        if not known or not recipe.launches or stays or recipe.copies or zeros:
             return None
         made = Prepared(recipe, binding, tensors)
         made._held = tuple(

@@ -269,11 +269,13 @@ class Program(_Caller):
         """The emitted file, with the main loop that this process would use first."""
         return self.source_for(self._engine.default_loop())
 
-    def source_for(self, main_loop: str) -> str:
-        """The emitted file for "tma", "mixed" or "pointer"."""
+    def source_for(self, main_loop: str, *, few_rows: bool = False) -> str:
+        """The emitted file for "tma", "mixed" or "pointer"; with `few_rows` the one that calls with
+        at most `fuse.FEW_ROWS` rows in every projection use."""
         if main_loop not in MAIN_LOOPS:
             raise FusedslError(unknown_option("main loop", main_loop, MAIN_LOOPS))
-        return self._engine.emit(main_loop).text
+        engine = self._engine.few_rows if few_rows else self._engine
+        return engine.emit(main_loop).text
 
     @property
     def main_loop(self) -> str:

@@ -22,12 +22,14 @@ APART = 512
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor to allocate on every call; `row_stride` elements lie between its rows."""
+    """A tensor to allocate on every call; `row_stride` elements lie between its rows. `zero`: a
+    kernel starts from zeros in it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
     row_stride: int = 0
+    zero: bool = False
 
     @property
     def stored(self) -> tuple[int, ...]:
@@ -156,7 +158,10 @@ class Recipe:
             tensors.append(buffer.allocate(device))
         if poison:
             for tensor in tensors[len(tensors) - len(self.buffers) :]:
-                tensor.fill_(float("nan"))
+                tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
+        for slot, buffer in enumerate(self.buffers, len(tensors) - len(self.buffers)):
+            if buffer.zero:
+                tensors[slot].zero_()
         if device.type == "cuda" and not here:
             with torch.cuda.device(device):
                 self._launch(tensors)

@@ -26,7 +26,7 @@ from fusedsl.runtime.binding import Binding
 from fusedsl.runtime.compile_ahead import Job, compile_ahead
 from fusedsl.runtime.device import on_device, refuse_in_capture, stream_getter, target_of
 from fusedsl.runtime.engine import Engine
-from fusedsl.runtime.launch import Kernel, KernelLauncher
+from fusedsl.runtime.launch import Kernel, Wanted
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.schedule import Extent, TileConfig, candidates
@@ -110,8 +110,10 @@ def tune(
         return ()
     refuse_in_capture(device, "kernels have to be tuned")
     with engine.lock, on_device(device), torch.no_grad():
-        session = _Session(engine, binding, names, given, env, device, limit)
+        planned = engine.planned(env)
+        session = _Session(planned, binding, names, given, env, device, limit)
         found = session.run(again, ahead, progress or (lambda step, done, total: None))
+        planned.configs.forget()
         engine.forget_prepared()
     return found
 
@@ -127,7 +129,7 @@ def compile_jobs(
     """The jobs that `tune` would compile ahead: those of several calls can share the processes."""
     device = given[0].device
     with engine.lock, on_device(device), torch.no_grad():
-        session = _Session(engine, binding, names, given, env, device, limit)
+        session = _Session(engine.planned(env), binding, names, given, env, device, limit)
         return list(session.jobs(session.spaces(True)).values())
 
 
@@ -172,7 +174,7 @@ class _Session:
     def spaces(self, again: bool) -> dict[str, list[TileConfig]]:
         """The candidates of every kernel that is to be tuned."""
         plan, target = self.engine.plan, target_of(self.device)
-        recipe = self.prepare({}, lambda launcher, key, example: Kernel(launcher.fn, {}))
+        recipe = self.prepare({}, _nothing)
         found: dict[str, list[TileConfig]] = {}
         for kernel, loop in zip(plan.kernels, recipe.main_loops, strict=True):
             key = self.engine.configs.key(kernel, self.env, target, self.device, loop)
@@ -202,10 +204,11 @@ class _Session:
         """What a worker must know to compile a kernel; None where its source is in no file."""
         found: list[Job | None] = []
 
-        def record(launcher: KernelLauncher, key: Any, example: Sequence[Any]) -> Kernel:
-            if launcher.source.name == name:
-                found.append(Job.of(launcher, self.device, example))
-            return Kernel(launcher.fn, launcher.options)
+        def record(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
+            for one in wanted:
+                if one.launcher.source.name == name:
+                    found.append(Job.of(one.launcher, device, one.args))
+            return _nothing(wanted, device)
 
         self.prepare({**self.overrides, name: config}, record)
         return found[0]
@@ -263,6 +266,11 @@ class _Session:
         return Tuned(kernel.name, loop, extent, best, ms, default_ms, trials, saved)
 
 
+def _nothing(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
+    """Stands in for the compiler where a call is only looked at."""
+    return [Kernel(one.launcher.fn, one.launcher.options) for one in wanted]
+
+
 class _Running:
     """A prepared call with its buffers, to launch one of its kernels again and again.
 
@@ -282,7 +290,7 @@ class _Running:
     def results(self) -> tuple[Tensor, ...]:
         """Run every kernel once over poisoned buffers; copies of the outputs."""
         for tensor in self.tensors[len(self.tensors) - len(self.recipe.buffers) :]:
-            tensor.fill_(float("nan"))
+            tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
         for index in range(len(self.recipe.launches)):
             self.call(index)()
         return tuple(self.tensors[slot].clone() for slot, _ in self.recipe.outputs)

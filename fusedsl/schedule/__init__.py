@@ -10,25 +10,33 @@
 | `tables` | tuned configurations that ship |
 | `hopper` | the default of 16-bit projections on Hopper, by table or model |
 | `default` | the configuration without tuning |
+| `rows` | the same for row kernels |
+| `few_rows` | the same for projections that stream their weights |
 | `space` | every configuration worth timing |
 """
 
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import (
-    LOOPED_COLUMNS,
-    RESIDENT_COLUMNS,
     ROW_CLASSES,
     choose,
-    power_of_two,
     row_class,
-    row_segments,
 )
 from fusedsl.schedule.legality import MAX_THREADS, problem
+from fusedsl.schedule.rows import (
+    CHAINED_COLUMNS,
+    LOOPED_COLUMNS,
+    RESIDENT_COLUMNS,
+    is_resident,
+    is_shared,
+    row_segments,
+)
 from fusedsl.schedule.signature import Extent, family, signature
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.space import candidates
 from fusedsl.schedule.target import Target
 
 __all__ = [
+    "CHAINED_COLUMNS",
     "LOOPED_COLUMNS",
     "MAX_THREADS",
     "RESIDENT_COLUMNS",
@@ -39,6 +47,8 @@ __all__ = [
     "candidates",
     "choose",
     "family",
+    "is_resident",
+    "is_shared",
     "power_of_two",
     "problem",
     "row_class",

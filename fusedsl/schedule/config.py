@@ -16,9 +16,15 @@ class TileConfig:
     GEMM, whose two halves meet element by element). `programs` is the persistent grid's size, 0
     for one program per tile. `fast` allows the hardware's approximate special functions.
 
+    `parts` programs share a row, each group of them one row after another; `programs` is then a
+    multiple of `parts`.
+
     `pdl` launches the kernel before the one ahead of it on the stream has ended (programmatic
     dependent launch): its text must wait (`gdc_wait`) before it first reads what another kernel
     writes, and before it writes anything that another may still read.
+
+    For projections of few rows: `split` programs share the K of one tile of columns; `ahead` is
+    the columns of each weight row that a program asks into the L2 cache before it waits.
     """
 
     block_m: int
@@ -31,7 +37,10 @@ class TileConfig:
     programs: int = 0
     fast: bool = False
     precision: str = "ieee"
+    parts: int = 1
     pdl: bool = False
+    split: int = 1
+    ahead: int = 0
 
     def piece_width(self, paired: bool) -> int:
         """Output columns the epilogue handles at a time."""
@@ -63,5 +72,10 @@ class TileConfig:
             "SIDES": self.sides,
             "FAST": self.fast,
             "PRECISION": self.precision,
+            "PARTS": self.parts,
+            "PADDED_PARTS": 1 << (self.parts - 1).bit_length(),
+            "WAIT": True,
             "PDL": self.pdl,
+            "SPLIT": self.split,
+            "AHEAD": self.ahead,
         }

@@ -8,24 +8,28 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
-from fusedsl.schedule.legality import EXACT_STEP, MAX_THREADS, epilogue_tiles, shared_bytes, states
+from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes, states
+from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
-ROW_CLASSES = (16, 64, 256, 1024, 4096, 16384)
-
-#: Widest row kept in registers, in elements (the resident row skeleton).
-RESIDENT_COLUMNS = 32768
-
-#: Columns of a wider row that are in flight at a time.
-LOOPED_COLUMNS = 16384
+#: Waves of tiles decide a projection's time: from 64 on a class spans a factor of at most 3 to 2.
+ROW_CLASSES = (16, 64, *(top for n in range(7, 16) for top in (3 << (n - 2), 1 << n)))
 
 
 def row_class(rows: int) -> int:
     """The class of a number of rows: the upper end that stands for it in every choice."""
     return next((top for top in ROW_CLASSES if rows <= top), ROW_CLASSES[-1])
+
+
+def _samples(top: int) -> tuple[int, ...]:
+    """Numbers of rows that stand for a class: its ends and its middle."""
+    below = max((end for end in ROW_CLASSES if end < top), default=0)
+    return tuple(dict.fromkeys((top, (below + 1 + top) // 2, below + 1)))
 
 
 def choose(
@@ -35,10 +39,12 @@ def choose(
     rows = row_class(kernel.rows.bind(env))
     cols = max(1, kernel.cols.bind(env))
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
+    if kernel.few_rows:
+        return replace(choose_few_rows(plan, kernel, rows, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
-        return replace(_rows(kernel, rows, cols, target), fast=fast)
+        return replace(choose_rows(kernel, rows, cols, target), fast=fast)
     return replace(_pointwise(kernel, rows, cols, target), fast=fast)
 
 
@@ -48,28 +54,6 @@ def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     written = [name for name in kernel.writes if name not in states(kernel)]
     tiles = [plan.type_of(v) for v in (*written, *reduced)]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
-
-
-def power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
-
-
-def row_segments(cols: int) -> tuple[tuple[int, int], ...]:
-    """(start, width) of the powers of two that cover a row with little to spare.
-
-    A last one may waste an eighth of the row; 5120 = 4096 + 1024. At most four.
-    """
-    found: list[tuple[int, int]] = []
-    start = 0
-    while start < max(1, cols):
-        left = max(1, cols) - start
-        whole = power_of_two(left)
-        fits = whole <= 128 or (whole - left) * 8 <= cols or len(found) == 3
-        width = whole if fits else whole // 2
-        found.append((start, width))
-        start += width
-    return tuple(found)
 
 
 # projections -----------------------------------------------------------------------------------
@@ -105,8 +89,8 @@ def _gemm(
         sides = 1 if kernel.paired or config.block_n <= 64 or exact else 2
         return replace(config, sides=sides, precision=precision)
     if applies(target, main_loop, operand.dtype.bytes):
-        extent = Extent(rows, cols, depth)
-        found = choose_hopper(plan, kernel, extent, target, main_loop)
+        at = [Extent(sample, cols, depth) for sample in _samples(rows)]
+        found = choose_hopper(plan, kernel, at, target, main_loop)
         if found is not None:
             return _short(found, rows, depth)
     table = _FP32 if exact else _table(target)
@@ -178,29 +162,7 @@ def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool, exact: boo
     )
 
 
-# rows and elements -----------------------------------------------------------------------------
-def _rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
-    """Elements per thread decide: 32 in flight hide memory latency, and a row over few warps has
-    few barriers in its reductions, which count most where two depend on each other (moments).
-    Measured on an H200; docs/performance.md has the figures."""
-    resident = kernel.cols.symbol is None and kernel.cols.factor <= RESIDENT_COLUMNS
-    if target.backend == "interpreter":
-        return TileConfig(
-            min(128, power_of_two(rows)), power_of_two(cols if resident else min(cols, 4096))
-        )
-    most = MAX_THREADS // target.warp_size
-    if not resident:
-        block_n = min(LOOPED_COLUMNS, power_of_two(cols))
-        return TileConfig(1, block_n, warps=max(4, min(most, block_n // 512)))
-    width = sum(size for _, size in row_segments(cols))
-    chained = any(len(node.results) > 1 for node in kernel.steps)
-    per_warp = 2048 if chained and width > 4096 else 1024
-    block_m = max(1, min(32, power_of_two(rows), power_of_two(2048 // max(width, 64))))
-    block_m = 1 if width >= 1024 else block_m
-    warps = max(1, min(most, block_m * width // (per_warp if width >= 1024 else 512)))
-    return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
-
-
+# elements --------------------------------------------------------------------------------------
 #: Rows of a program that merges per-tile states and computes columns alone: one cache line each.
 MERGED_ROWS = 32
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fusedsl.fuse import KernelPlan, Plan
@@ -28,10 +28,8 @@ SHORTLIST = (
     (128, 128, 64, 4, 3, 2),
     (128, 128, 128, 8, 3, 1),
     (64, 256, 64, 4, 4, 1),
-    (64, 256, 64, 4, 2, 2),
     (64, 128, 64, 4, 4, 2),
     (64, 128, 128, 4, 3, 1),
-    (128, 64, 64, 4, 4, 2),
     (64, 64, 128, 4, 6, 1),
     (64, 64, 128, 4, 3, 2),
     (64, 64, 64, 4, 4, 3),
@@ -40,6 +38,8 @@ SHORTLIST = (
 #: A table's entry may be this much slower, by the model, than the model's own choice: its bucket
 #: was measured at another size.
 _TRUST = 1.15
+#: How much more a slow end of a class weighs than a fast one.
+_WORST = 4
 
 
 def applies(target: Target, main_loop: str, item: int) -> bool:
@@ -49,19 +49,24 @@ def applies(target: Target, main_loop: str, item: int) -> bool:
 
 
 def choose_hopper(
-    plan: Plan, kernel: KernelPlan, extent: Extent, target: Target, main_loop: str
+    plan: Plan, kernel: KernelPlan, at: Sequence[Extent], target: Target, main_loop: str
 ) -> TileConfig | None:
-    """The fastest configuration by the shipped table, else by the model; None if nothing fits."""
-    work = Work.of(plan, kernel, extent)
-    options = list(shortlist(plan, kernel, work, target, main_loop))
+    """The configuration that is fastest all over a row class, by the shipped table, else by the
+    model; None if nothing fits. `at` holds samples of the class, its upper end first."""
+    works = [Work.of(plan, kernel, extent) for extent in at]
+    options = list(shortlist(plan, kernel, works[0], target, main_loop))
     if not options:
         return None
-    best = min(options, key=lambda config: gemm_time(config, work, target))
-    known = shipped(plan, kernel, extent, target, main_loop)
-    if known is not None:
-        limit = _TRUST * gemm_time(best, work, target)
-        if gemm_time(known, work, target) <= limit:
-            return known
+    least = [min(gemm_time(config, work, target) for config in options) for work in works]
+
+    def excess(config: TileConfig) -> float:
+        ratios = [gemm_time(config, w, target) / t for w, t in zip(works, least, strict=True)]
+        return sum(ratio**_WORST for ratio in ratios)
+
+    best = min(options, key=excess)
+    known = shipped(plan, kernel, at[0], target, main_loop)
+    if known is not None and excess(known) <= _TRUST**_WORST * excess(best):
+        return known
     return best
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.few_rows import MOST_SHARED_TILES
+from fusedsl.schedule.rows import is_shared
 from fusedsl.schedule.target import Target
 
 #: Threads of a program, on every target.
@@ -12,6 +14,9 @@ MAX_THREADS = 1024
 
 #: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
 EXACT_STEP = 16
+
+#: Programs that share the K of one tile of a projection of few rows.
+MOST_SPLIT = 16
 
 #: Elements of a tile: Triton's own limit on a tensor.
 MAX_ELEMENTS = 1 << 20
@@ -22,6 +27,13 @@ MAX_BOX = 256
 #: Shared memory that the hardware keeps of every program's share, in bytes (CUDA C++ Programming
 #: Guide, compute capabilities 8.x and 9.0).
 RESERVED = 1024
+
+#: Bytes by which `shared_bytes` may fall short: barriers beside buffers that leave no gap.
+_SLACK = 64
+
+#: Rows of the accumulator that a warp holds (wgmma). Where warps lie side by side, splitting it in
+#: pieces takes shared memory for the whole of it.
+_WARP_ROWS = 16
 
 #: 32-bit registers of a multiprocessor, and the most that one thread can have (NVIDIA).
 _REGISTERS, _PER_THREAD = 65_536, 255
@@ -44,8 +56,16 @@ def problem(
     if config.fast and target.backend != "cuda":
         return "approximate functions are those of NVIDIA"
     if kernel.kind is not Kind.GEMM:
-        return None
+        return _rows_problem(kernel, config)
     return _gemm_problem(plan, kernel, config, target, main_loop)
+
+
+def _rows_problem(kernel: KernelPlan, config: TileConfig) -> str | None:
+    """Rows that programs share are taken by whole groups of them; others by one program each."""
+    grouped = config.programs > 0 and config.programs % config.parts == 0
+    if is_shared(kernel) if not grouped else config.parts > 1 and not is_shared(kernel):
+        return f"{config.programs} programs, {config.parts} to a row"
+    return None
 
 
 def _gemm_problem(
@@ -57,21 +77,44 @@ def _gemm_problem(
         return "a side is below the 16 of tl.dot"
     if config.sides not in (1, 2) or (kernel.paired and config.sides != 1):
         return f"{config.sides} pieces"
+    if kernel.few_rows:
+        width = config.block_n // 2 if kernel.paired else config.block_n
+        tiles = -(-kernel.cols.factor // width) if kernel.cols.symbol is None else 1
+        return _few_rows_problem(config, target, item, tiles)
     if config.group_m < 1 or config.programs < 0:
         return "GROUP_M and programs are counts"
     if not _precision_fits(config, item):
         return f"precision {config.precision} with steps of {config.block_k}"
     if target.backend == "interpreter":
         return None
+    spread = config.block_m >= 64 and config.warps * _WARP_ROWS > config.block_m
+    if spread and item < 4 and main_loop != "pointer":
+        return f"{config.warps} warps lie side by side in {config.block_m} rows"
     if config.stages < 1 or (main_loop != "pointer") != (config.programs > 0):
         return f"{config.stages} stages, {config.programs} programs"
     tiles = epilogue_tiles(plan, kernel, main_loop)
     used = shared_bytes(config, kernel.paired, item, tiles)
-    if used > target.shared_limit:
+    if used + _SLACK > target.shared_limit:
         return f"{used} of {target.shared_limit} bytes of shared memory"
     if target.backend == "cuda":
         return _registers_problem(config) or _descriptor_problem(config, piece, item, tiles)
     return None
+
+
+def _few_rows_problem(config: TileConfig, target: Target, item: int, tiles: int) -> str | None:
+    """What a projection of few rows asks for: a kernel of its own, whose K several may share."""
+    if not _precision_fits(config, item):
+        return f"precision {config.precision} with steps of {config.block_k}"
+    if not 1 <= config.split <= MOST_SPLIT or config.ahead < 0 or config.programs:
+        return f"K shared by {config.split} programs, {config.ahead} columns asked for ahead"
+    if config.split > 1 and tiles > MOST_SHARED_TILES:
+        return f"{tiles} tiles whose K is shared"
+    if target.backend == "interpreter":
+        return None
+    used = config.stages * (config.block_m + config.block_n) * config.block_k * item + 1024
+    if config.stages < 1 or used > target.shared_limit:
+        return f"{used} of {target.shared_limit} bytes of shared memory"
+    return _registers_problem(config) if target.backend == "cuda" else None
 
 
 def _precision_fits(config: TileConfig, item: int) -> bool:

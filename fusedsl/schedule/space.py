@@ -9,7 +9,7 @@ from itertools import product
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Kind
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.default import choose, power_of_two, row_class
+from fusedsl.schedule.default import choose
 from fusedsl.schedule.legality import (
     EXACT_STEP,
     epilogue_tiles,
@@ -21,6 +21,7 @@ from fusedsl.schedule.legality import (
 )
 from fusedsl.schedule.model import Work, gemm_time
 from fusedsl.schedule.signature import Extent
+from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.target import Target
 
 #: Configurations of one tile shape among the candidates: a model that misjudges a shape must not
@@ -39,8 +40,9 @@ def candidates(
     if target.backend == "interpreter":
         return (default,)
     extent = Extent.of(plan, kernel, env)
-    extent = replace(extent, rows=row_class(extent.rows))
-    if kernel.kind is Kind.GEMM:
+    if kernel.few_rows:
+        every = _few_rows_space(plan, kernel, default, target, main_loop)
+    elif kernel.kind is Kind.GEMM:
         work = Work.of(plan, kernel, extent)
         every = sorted(
             gemm_space(plan, kernel, work, target, main_loop),
@@ -108,6 +110,31 @@ def _row_space(
         config = replace(default, block_m=block_m, warps=count)
         if problem(plan, kernel, config, target, "pointer") is None:
             found.append((abs(rows) + abs(warps), config))
+    return [config for _, config in sorted(found, key=lambda item: item[0])]
+
+
+def _few_rows_space(
+    plan: Plan, kernel: KernelPlan, default: TileConfig, target: Target, main_loop: str
+) -> list[TileConfig]:
+    """Widths, depths, programs that share K, stages and warps around the default, nearest first.
+
+    A default whose K is not shared may have no room for partial sums: then it stays so.
+    """
+    splits = (-1, 0, 1) if default.split > 1 else (0,)
+    widths = (-1, 0, 1) if default.split == 1 or kernel.cols.symbol is None else (0, 1)
+    changes = product(widths, (-1, 0, 1), splits, (-1, 0, 1), (0, 1))
+    found: list[tuple[int, TileConfig]] = []
+    for wide, deep, split, more, warps in changes:
+        config = replace(
+            default,
+            block_n=_scaled(default.block_n, wide),
+            block_k=_scaled(default.block_k, deep),
+            split=_scaled(default.split, split),
+            stages=max(2, default.stages + more),
+            warps=_scaled(default.warps, warps),
+        )
+        if problem(plan, kernel, config, target, main_loop) is None:
+            found.append((sum(map(abs, (wide, deep, split, more, warps))), config))
     return [config for _, config in sorted(found, key=lambda item: item[0])]
 
 

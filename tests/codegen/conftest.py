@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import fusedsl.codegen.kernels
-import fusedsl.schedule.default
+import fusedsl.schedule.rows
 
 
 @pytest.fixture(autouse=True)
@@ -17,5 +16,11 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def looped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row reduction passes over its rows in pieces of at most 4096 columns."""
-    for module in (fusedsl.codegen.kernels, fusedsl.schedule.default):
-        monkeypatch.setattr(module, "RESIDENT_COLUMNS", 0)
+    monkeypatch.setattr(fusedsl.schedule.rows, "RESIDENT_COLUMNS", 0)
+    monkeypatch.setattr(fusedsl.schedule.rows, "CHAINED_COLUMNS", 0)
+
+
+@pytest.fixture
+def shared(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row is one that several programs may share."""
+    monkeypatch.setattr(fusedsl.schedule.rows, "ALONE_COLUMNS", 0)

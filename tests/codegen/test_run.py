@@ -7,6 +7,7 @@ import torch
 
 from examples import SMALL, read
 from fusedsl.blocks import library
+from fusedsl.fuse import few_rows
 from fusedsl.ir import GraphBuilder, TensorType, evaluate, evaluate_eager, random_inputs
 from tests.codegen.harness import (
     DEVICE,
@@ -28,9 +29,13 @@ NUMERICS = ("moved", "as_written")
 @EACH_LOOP
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("batch", range(5))
-def test_random_programs(batch: int, numerics: str, loop: str) -> None:
-    """Each seed takes both loops in one numerics, and one loop in the other."""
+def test_random_programs(
+    batch: int, numerics: str, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each seed takes both loops in one numerics, and one loop in the other; in turns as the few
+    rows that they are, and as if they were many."""
     for seed in range(6 * batch, 6 * batch + 6):
+        monkeypatch.setattr(few_rows, "FEW_ROWS", 64 * (seed // 2 % 2))
         if numerics == "as_written" and loop != LOOPS[seed % 2]:
             continue
         graph = Programs(seed).graph()

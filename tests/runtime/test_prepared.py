@@ -226,6 +226,7 @@ SCENARIO = """
 
     # another binary than expected, and launches that do not wait for their predecessor's end
     def compiled_with(pdl, wrong):
+        from fusedsl.runtime import configure
         plain, sizes = configure.choose, cuda.parameter_sizes
         configure.choose = lambda *args: replace(plain(*args), pdl=pdl)
         cuda.parameter_sizes = lambda *args: sizes(*args)[wrong:]

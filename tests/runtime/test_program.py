@@ -181,7 +181,7 @@ def test_operands_that_are_not_aligned_are_copied_into_rows_that_are(mlp, how):
     bound = bind(program, given)
     bound(given["x"] if how is None else strided(given["x"], how))
     recipe = list(bound._binding.recipes.values())[-1]
-    assert recipe.main_loops[1:] == ("tma", "tma")
+    assert recipe.main_loops[-2:] == ("tma", "tma")
     assert len(recipe.copies) == (how is not None)
 
 
@@ -196,7 +196,7 @@ kernel odd(x: bf16[M, 33], w: weight bf16[{f}, 33], v: weight bf16[21, {f}], r: 
 @pytest.mark.parametrize("f", [24, 35])
 def test_shapes_24_rows_of_no_multiple_of_16_bytes_use_descriptors(f):
     program = fusedsl.compile(ODD.format(f=f))
-    given = random_inputs(program.graph(), {"M": 7}, seed=0, device=DEVICE)
+    given = random_inputs(program.graph(), {"M": 70}, seed=0, device=DEVICE)
     bound = program.bind(w=given["w"], v=given["v"])
     got = bound(given["x"], given["r"])
     recipe = list(bound._binding.recipes.values())[-1]
@@ -213,7 +213,7 @@ def test_shapes_24_rows_of_no_multiple_of_16_bytes_use_descriptors(f):
 
 def test_a_padded_weight_follows_writes_to_the_original():
     program = fusedsl.compile(ODD.format(f=24))
-    given = random_inputs(program.graph(), {"M": 7}, seed=0, device=DEVICE)
+    given = random_inputs(program.graph(), {"M": 70}, seed=0, device=DEVICE)
     bound = program.bind(w=given["w"], v=given["v"])
     before = bound(given["x"], given["r"])
     with torch.no_grad():

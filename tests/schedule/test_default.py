@@ -10,9 +10,9 @@ from examples import SMALL, read, resized
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Kind
 from fusedsl.schedule import (
+    CHAINED_COLUMNS,
     LOOPED_COLUMNS,
     MAX_THREADS,
-    RESIDENT_COLUMNS,
     ROW_CLASSES,
     Target,
     TileConfig,
@@ -187,13 +187,13 @@ kernel k(x: bf16[M, 64], w: weight bf16[64, 64]) -> (y: bf16[M, 64]) { y = linea
 @ON_EACH
 def test_rows_beyond_the_resident_width_are_looped(target: Target) -> None:
     text = "kernel k(x: bf16[M, {n}]) -> (y: bf16[M, {n}]) {{ y = softmax(x); }}"
-    for n, widest in ((RESIDENT_COLUMNS, RESIDENT_COLUMNS), (RESIDENT_COLUMNS + 1, LOOPED_COLUMNS)):
+    for n, widest in ((CHAINED_COLUMNS, CHAINED_COLUMNS), (CHAINED_COLUMNS + 1, LOOPED_COLUMNS)):
         plan = plan_of(text.format(n=n))
         for rows in ROW_CLASSES:
             for kernel, main_loop, config in every_config(plan, rows, target):
                 assert_legal(plan, kernel, config, target, main_loop)
                 assert config.block_n <= widest
-                if n == RESIDENT_COLUMNS:
+                if n == CHAINED_COLUMNS:
                     assert config.block_n >= n, "the whole row"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fusedsl.fuse import Plan
+from fusedsl.fuse import Plan, for_few_rows, has_few_rows
 from fusedsl.ir import Kind
 from fusedsl.schedule import Target, TileConfig, candidates, choose, family, problem, signature
 from fusedsl.schedule.legality import resident, shared_bytes
@@ -35,7 +35,7 @@ def program(dtype: str, n: int, k: int) -> Plan:
     st.sampled_from(["bf16", "fp16", "fp32"]),
     SIZES,
     SIZES,
-    st.integers(1, 40000),
+    st.one_of(st.integers(1, 64), st.integers(1, 40000)),
     st.sampled_from(TARGETS),
     st.sampled_from(["tma", "mixed", "pointer"]),
 )
@@ -45,6 +45,9 @@ def test_every_candidate_is_legal(
     if target.main_loop == "pointer":
         main_loop = "pointer"
     plan = program(dtype, n, k)
+    plan = (
+        for_few_rows(plan) if rows <= 64 and has_few_rows(plan, environment(plan, rows)) else plan
+    )
     for kernel in plan.kernels:
         loop = main_loop if kernel.kind is Kind.GEMM else "pointer"
         env = environment(plan, rows)
@@ -54,6 +57,9 @@ def test_every_candidate_is_legal(
         assert found == candidates(plan, kernel, env, target, loop), "deterministic"
         for config in found:
             assert problem(plan, kernel, config, target, loop) is None
+            if kernel.few_rows:
+                assert config.programs == 0 and 1 <= config.split <= 16
+                continue
             assert_legal(plan, kernel, config, target, loop)
 
 

@@ -32,6 +32,13 @@ def pick_chunk(x, valid, count, cols, index):
 
 
 @triton.jit
+def pick_lift(x, cols, index):
+    """Each element that is in the column, 0 where it is another one's."""
+    at = tl.where((index >= 0) & (index < 2147483647), index, -1).to(tl.int32)
+    return tl.where(cols == at, x, 0.0)
+
+
+@triton.jit
 def pick_merge(count_a, value_a, count_b, value_b):
     """The value, from two pieces of which one holds it."""
     return value_a + value_b
@@ -79,6 +86,7 @@ REDUCTION = Reduction(
     merge=pick_merge,
     merge_all=pick_merge_all,
     finish=pick_finish,
+    lift=pick_lift,
     chunk_reference=picked,  # index relative to the piece; NaN where another one holds it
     merge_reference=lambda values, counts, width: values.nansum(dim=-1, keepdim=True),
     owner=pick_owner,

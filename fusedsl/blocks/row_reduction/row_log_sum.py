@@ -46,13 +46,18 @@ def log_sum_chunk(x, valid, count, FAST: tl.constexpr = False):
 
 
 @triton.jit
+def log_sum_lift(x):
+    """(maximum, sum) of each element alone: 1, and what it is itself where it is not finite."""
+    return x, tl.where(x == finite_or_zero(x), 1.0, tl.where(x < 0, 0.0, x))
+
+
+@triton.jit
 def log_sum_merge(count_a, max_a, sum_a, count_b, max_b, sum_b):
-    """(maximum, sum) of two pieces together."""
+    """(maximum, sum) of two pieces together; the one with the smaller maximum is scaled down."""
     largest = tl.maximum(max_a, max_b)
-    zero = finite_or_zero(largest)
-    share_a = tl.where(max_a == largest, 1.0, tl.exp(max_a - zero))
-    share_b = tl.where(max_b == largest, 1.0, tl.exp(max_b - zero))
-    return largest, sum_a * share_a + sum_b * share_b
+    share = tl.where(max_a == max_b, 1.0, tl.exp(-tl.abs(max_a - max_b)))
+    scaled_a = sum_a * tl.where(max_a == largest, 1.0, share)
+    return largest, scaled_a + sum_b * tl.where(max_b == largest, 1.0, share)
 
 
 @triton.jit
@@ -103,6 +108,7 @@ REDUCTION = Reduction(
     merge=log_sum_merge,
     merge_all=log_sum_merge_all,
     finish=log_sum_finish,
+    lift=log_sum_lift,
     chunk_reference=_chunk_reference,
     merge_reference=_merge_reference,
 )

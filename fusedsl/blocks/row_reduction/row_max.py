@@ -31,6 +31,12 @@ def max_chunk(x, valid, count):
 
 
 @triton.jit
+def max_lift(x):
+    """Maximum of each element alone."""
+    return x
+
+
+@triton.jit
 def max_merge(count_a, max_a, count_b, max_b):
     """Maximum of two pieces together."""
     return tl.maximum(max_a, max_b, propagate_nan=tl.PropagateNan.ALL)
@@ -60,6 +66,7 @@ REDUCTION = Reduction(
     merge=max_merge,
     merge_all=max_merge_all,
     finish=max_finish,
+    lift=max_lift,
     chunk_reference=lambda x: (_reference(x),),
     merge_reference=lambda maxima, counts, width: maxima.amax(dim=-1, keepdim=True),
 )

@@ -18,6 +18,12 @@ def mean_square_chunk(x, valid, count):
 
 
 @triton.jit
+def mean_square_lift(x):
+    """Square of each element."""
+    return x * x
+
+
+@triton.jit
 def mean_square_merge(count_a, sum_a, count_b, sum_b):
     """Sum of squares of two pieces together."""
     return sum_a + sum_b
@@ -45,6 +51,7 @@ REDUCTION = Reduction(
     merge=mean_square_merge,
     merge_all=mean_square_merge_all,
     finish=mean_square_finish,
+    lift=mean_square_lift,
     chunk_reference=lambda x: (widened(x).square().sum(dim=-1, keepdim=True),),
     merge_reference=lambda sums, counts, width: sums.sum(dim=-1, keepdim=True) / width,
 )

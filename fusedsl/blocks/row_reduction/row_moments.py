@@ -29,6 +29,12 @@ def moments_chunk(x, valid, count):
 
 
 @triton.jit
+def moments_lift(x):
+    """(mean, M2) of each element alone."""
+    return x, tl.zeros_like(x)
+
+
+@triton.jit
 def moments_merge(count_a, mean_a, m2_a, count_b, mean_b, m2_b):
     """(mean, M2) of two pieces together."""
     share = count_b / tl.maximum(count_a + count_b, 1).to(tl.float32)
@@ -39,14 +45,35 @@ def moments_merge(count_a, mean_a, m2_a, count_b, mean_b, m2_b):
 @triton.jit
 def moments_merge_all(means, m2s, counts):
     """(mean, M2) of all pieces; those that hold no column do not count."""
+    held = counts > 0
     total = tl.maximum(tl.sum(counts, axis=1), 1.0)
-    means = tl.where(counts > 0, means, 0.0)
-    rough = tl.sum(means * counts, axis=1) / total
-    apart = tl.where(counts > 0, means - rough[:, None], 0.0)
-    residue = tl.sum(apart * counts, axis=1) / total
-    m2 = tl.sum(tl.where(counts > 0, m2s, 0.0) + apart * apart * counts, axis=1)
-    m2 -= residue * residue * total
-    return rough + residue, tl.maximum(m2, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    rough = tl.sum(tl.where(held, means, 0.0) * counts, axis=1) / total
+    apart = tl.where(held, means - rough[:, None], 0.0)
+    residue = tl.sum(apart * counts, axis=1)
+    m2 = tl.sum(tl.where(held, m2s, 0.0) + apart * apart * counts, axis=1)
+    m2 -= residue * (residue / total)
+    return rough + residue / total, tl.maximum(m2, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def moments_centre(sums, count):
+    """A rough mean of each row, from the sums of its lanes."""
+    return tl.sum(sums, axis=1) / count
+
+
+@triton.jit
+def moments_apart(x, valid, centre):
+    """Distance from the rough mean and its square, for each element."""
+    centred = tl.where(valid, x - centre[:, None], 0.0)
+    return centred, centred * centred
+
+
+@triton.jit
+def moments_about(centre, residues, squares, count):
+    """(mean, M2); the rough mean's own rounding is taken out of both."""
+    residue = tl.sum(residues, axis=1)
+    m2 = tl.sum(squares, axis=1) - residue * (residue / count)
+    return centre + residue / count, tl.maximum(m2, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -84,8 +111,10 @@ REDUCTION = Reduction(
     merge=moments_merge,
     merge_all=moments_merge_all,
     finish=moments_finish,
+    lift=moments_lift,
     chunk_reference=_chunk_reference,
     merge_reference=_merge_reference,
+    about=(moments_centre, moments_apart, moments_about),
 )
 
 BLOCK = Block(

@@ -18,6 +18,12 @@ def sum_chunk(x, valid, count):
 
 
 @triton.jit
+def sum_lift(x):
+    """Sum of each element alone."""
+    return x
+
+
+@triton.jit
 def sum_merge(count_a, sum_a, count_b, sum_b):
     """Sum of two pieces together."""
     return sum_a + sum_b
@@ -45,6 +51,7 @@ REDUCTION = Reduction(
     merge=sum_merge,
     merge_all=sum_merge_all,
     finish=sum_finish,
+    lift=sum_lift,
     chunk_reference=lambda x: (widened(x).sum(dim=-1, keepdim=True),),
     merge_reference=lambda sums, counts, width: sums.sum(dim=-1, keepdim=True),
 )

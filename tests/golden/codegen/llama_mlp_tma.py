@@ -113,10 +113,10 @@ def k0_inv_rms(
     """k0_inv_rms: row_mean_square, inv_rms."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     rows64 = rows.to(tl.int64)
-    row_live = rows < M
-    cols = tl.arange(0, BLOCK_N)
-    col_live = cols < N
+    row_live = (rows < M) | (BLOCK_M == 1)
     # row_mean_square: h = rms_norm(x, gain, eps=1e-6);
+    cols = tl.arange(0, BLOCK_N)
+    col_live = tl.full((BLOCK_N,), True, tl.int1)
     x = tl.load(x_ptr + rows64[:, None] * x_stride + cols[None, :], mask=row_live[:, None] & col_live[None, :], other=0.0).to(tl.float32)
     row_mean_square_1_state0 = mean_square_chunk(x, col_live[None, :], N)
     row_mean_square_1 = mean_square_finish(row_mean_square_1_state0, WIDTH=N)

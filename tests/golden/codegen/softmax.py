@@ -94,10 +94,10 @@ def k0_div(
     """k0_div: row_max, sub, exp, row_sum, div."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     rows64 = rows.to(tl.int64)
-    row_live = rows < M
+    row_live = (rows < M) | (BLOCK_M == 1)
+    # row_max: y = softmax(x);
     cols = tl.arange(0, BLOCK_N)
     col_live = cols < N
-    # row_max: y = softmax(x);
     x = tl.load(x_ptr + rows64[:, None] * x_stride + cols[None, :], mask=row_live[:, None] & col_live[None, :], other=0.0).to(tl.float32)
     row_max_1_state0 = max_chunk(x, col_live[None, :], N)
     row_max_1 = max_finish(row_max_1_state0, WIDTH=N)

@@ -1,0 +1,125 @@
+"""The MLP block of a transformer with few rows, as in decoding, inside a CUDA graph.
+
+    python -m benchmarks.decode [--sizes 1B,8B] [--rows 1,16,64] [--no-compile]
+
+The graph holds the whole block (norm, gate and up projection, SwiGLU, down projection, residual)
+once for each of eight sets of weights, so that no weight is found in the L2 cache; times are for
+one block. The limit is one read of the weights at the speed of a device-to-device copy measured in
+the same run (bytes read and written). Peers, eager torch and torch.compile, are captured the same
+way. All outputs, taken after the last replay, are verified against fp64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fusedsl
+from benchmarks.chains import CHAINS, SIZES
+from benchmarks.common import row, write
+
+#: (size, most rows, bar): what a block may cost, in reads of its weights.
+BARS = (("1B", 16, 1.15), ("1B", 64, 1.3), ("8B", 16, 1.08), ("8B", 64, 1.15))
+#: Sets of weights in turn: together they are far larger than the L2 cache.
+SETS = 8
+#: Bytes of the copy that stands for the memory's speed.
+COPIED = 1 << 31
+
+
+def graph_ms(calls: Sequence[Callable[[], Any]], replays: int = 30) -> tuple[float, list[Any]]:
+    """Median milliseconds of one call among `calls`, captured together, and their last results."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = [call() for call in calls]
+    times: list[float] = []
+    for _ in range(replays + 3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / len(calls))
+    return statistics.median(times[3:]), results
+
+
+def copy_speed() -> float:
+    """Bytes per millisecond of a large copy, read and written bytes counted."""
+    source = torch.empty(COPIED // 4, device="cuda").normal_()
+    target = torch.empty_like(source)
+    elapsed, _ = graph_ms([lambda: target.copy_(source)])
+    return 2 * COPIED / elapsed
+
+
+def measure(size: str, rows: int, speed: float, modes: Sequence[str]) -> dict[str, Any]:
+    """One size and number of rows: time all, then verify what the graphs left."""
+    _, d, f, _ = SIZES[size]
+    chain = CHAINS["mlp"]
+    program = fusedsl.compile(chain.program.format(d=d, f=f, f2=2 * f, q=d))
+    weights = [_weights(d, f) for _ in range(SETS)]
+    x = torch.randn(rows, d, device="cuda").bfloat16()
+    bound = [program.bind(w) for w in weights]
+    elapsed, results = graph_ms([lambda b=b: b(x) for b in bound])
+    error = max(_error(chain.eager, x, w, y) for w, y in zip(weights, results, strict=True))
+    callables = {"eager": chain.eager}
+    for mode in modes:
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            chain.eager, dynamic=False, mode=None if mode == "default" else mode
+        )
+        callables[f"torch.compile {mode}"] = compiled
+    peers: dict[str, float] = {}
+    for name, call in callables.items():
+        peers[name], results = graph_ms([lambda c=call, w=w: c(x, *w.values()) for w in weights])
+    eager_error = max(_error(chain.eager, x, w, chain.eager(x, *w.values())) for w in weights)
+    limit = 3 * d * f * 2 / speed
+    bar = next(b for name, most, b in BARS if name == size and rows <= most)
+    found = row(f"{size}: MLP block, M {rows}", elapsed, limit, peers, bar)
+    return {**found, "error": error, "eager_error": eager_error}
+
+
+def _weights(d: int, f: int) -> dict[str, Tensor]:
+    return {
+        "gain": (1 + 0.1 * torch.randn(d, device="cuda")).bfloat16(),
+        "w": (torch.randn(2 * f, d, device="cuda") / d**0.5).bfloat16(),
+        "v": (torch.randn(d, f, device="cuda") / f**0.5).bfloat16(),
+    }
+
+
+def _error(
+    eager: Callable[..., Tensor], x: Tensor, weights: dict[str, Tensor], got: Tensor
+) -> float:
+    exact = eager(x.double(), *(w.double() for w in weights.values()))
+    return float((got.double() - exact).norm() / exact.norm())
+
+
+def main() -> None:
+    """Measure and write `results/decode.json`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="1B,8B")
+    parser.add_argument("--rows", default="1,16,64")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    options = parser.parse_args()
+    modes = () if options.no_compile else ("default", "max-autotune-no-cudagraphs")
+    speed = copy_speed()
+    rows: list[dict[str, Any]] = []
+    for size in options.sizes.split(","):
+        for count in options.rows.split(","):
+            rows.append(measure(size, int(count), speed, modes))
+            print(rows[-1], flush=True)
+    print(write("decode", rows, copy_gb_per_s=round(speed / 1e6, 1)))
+
+
+if __name__ == "__main__":
+    main()

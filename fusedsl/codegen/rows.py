@@ -1,0 +1,307 @@
+"""Row kernels: a row in registers as a whole, or in passes that several programs may share.
+
+Where a row is taken in several pieces of one width, the statistics of its columns are merged lane
+by lane, piece after piece, and once across the lanes at the end: every reduction across lanes is a
+barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from fusedsl.codegen.body import Body, Var, constant
+from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.source import Arg, words_of
+from fusedsl.codegen.templates import fragment
+from fusedsl.fuse import KernelPlan, is_reduction
+from fusedsl.ir import Layout, Node, Reduction
+from fusedsl.schedule import row_segments
+
+#: What the kernels of shared rows are configured by, besides the tile.
+SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
+
+
+def resident(kernel: KernelPlan, body: Body) -> list[str]:
+    """The whole row in registers, in segments of one width that cover it closely."""
+    lines: list[str] = []
+    body.load_indices(kernel.steps, lines)
+    body.spread = all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
+    rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
+    remaining = list(kernel.steps)
+    while remaining:
+        ready = [n for n in remaining if not is_reduction(n) and depends_on_none(n, remaining)]
+        rest = emit_columns(body, ready, lines)
+        rows.emit(rest, lines)
+        remaining = [n for n in remaining if n not in ready]
+        statistics = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+        rows.reduce(statistics, lines)
+        remaining = [n for n in remaining if n not in statistics]
+    return lines
+
+
+@dataclass
+class _Segments:
+    """The pieces of a row that is kept in registers; each has variables of its own."""
+
+    body: Body
+    columns: int
+    count: int
+    size: int
+    values: dict[int, dict[str, Var]] = field(default_factory=dict[int, dict[str, Var]])
+    opened: int = -1
+
+    @property
+    def width(self) -> str:
+        """The width of a segment, in the source."""
+        return "BLOCK_N" if self.count == 1 else str(self.size)
+
+    def open(self, number: int, lines: list[str]) -> None:
+        """Make a segment the one that lines are about."""
+        self.body.width = self.width
+        self.body.values = {**per_row(self.body), **self.values.get(number, {})}
+        if self.opened != number:
+            whole = (number + 1) * self.size <= self.columns
+            text = fragment("segment", number * self.size, self.width, "N", whole)
+            lines += text.split("\n")
+        self.opened = number
+
+    def close(self, number: int) -> None:
+        """Keep the segment's variables."""
+        shared = per_row(self.body)
+        self.values[number] = {k: v for k, v in self.body.values.items() if k not in shared}
+        self.body.values = shared
+
+    def emit(self, nodes: list[Node], lines: list[str]) -> None:
+        """Emit element-by-element nodes in every segment."""
+        for number in range(self.count) if nodes else ():
+            self.open(number, lines)
+            for node in nodes:
+                self.body.emit(node, lines)
+            self.close(number)
+
+    def reduce(self, nodes: list[Node], lines: list[str]) -> None:
+        """Emit statistics over all segments."""
+        states: dict[str, list[str]] = {}
+        for node in nodes:
+            lines.append(f"# {node.block.name}: {node.origin or node.name}")
+            if _reduction(node).about:
+                states[node.name] = self._about(node, lines)
+            elif self.count == 1:
+                self.open(0, lines)
+                states[node.name] = self.body.chunk(node, node.inputs[0], "N", lines)
+                self.close(0)
+            else:
+                states[node.name] = self._lane_by_lane(node, lines)
+        for node in nodes:
+            self.body.finish(node, states[node.name], "N", lines)
+
+    def _lane_by_lane(self, node: Node, lines: list[str]) -> list[str]:
+        running: list[str] = []
+        for number in range(self.count):
+            self.open(number, lines)
+            if number == 0:
+                running = self.body.lift(node, node.inputs[0], lines)
+            else:
+                merge_lanes(self.body, node, str(number), running, lines)
+            self.close(number)
+        held = self.body.namer.fresh("held")
+        lines.append(fragment("segment_lanes", held, self.width, "N"))
+        return _merge_all(self.body, node, running, held, lines)
+
+    def _about(self, node: Node, lines: list[str]) -> list[str]:
+        """A statistic about the mean, in two sweeps."""
+        namer = self.body.namer
+        centre_of, apart_of, about = (function_name(f) for f in _reduction(node).about)
+        pieces: list[str] = []
+        sums = namer.fresh(f"{node.name}_sums")
+        for number in range(self.count):
+            self.open(number, lines)
+            pieces.append(self.body.masked(node.inputs[0], lines))
+            add = fragment("add_to" if number else "alias", sums, pieces[-1])
+            lines.append(add)
+            self.close(number)
+        centre = namer.fresh(f"{node.name}_centre")
+        lines.append(fragment("call", [centre], centre_of, [sums, "N"]))
+        totals: list[str] = []
+        for number, piece in enumerate(pieces):
+            self.open(number, lines)
+            names = self.body.state_names(node, "_apart")
+            lines.append(fragment("call", names, apart_of, [piece, "col_live[None, :]", centre]))
+            lines += [fragment("add_to", t, n) for t, n in zip(totals, names, strict=False)]
+            totals = totals or names
+            self.close(number)
+        states = self.body.state_names(node)
+        lines.append(fragment("call", states, about, [centre, *totals, "N"]))
+        return states
+
+
+def merge_lanes(body: Body, node: Node, before: str, running: list[str], lines: list[str]) -> None:
+    """Merge the elements at hand into the states of their lanes; `before` is how many came."""
+    reduction = _reduction(node)
+    found = body.lift(node, node.inputs[0], lines)
+    merged = body.state_names(node, "_next")
+    arguments = [before, *running, "1", *found]
+    lines.append(fragment("call", merged, function_name(reduction.merge), arguments))
+    for state, name in zip(running, merged, strict=True):
+        lines.append(fragment("keep_live", state, name))
+
+
+def _merge_all(
+    body: Body, node: Node, states: list[str], counts: str, lines: list[str]
+) -> list[str]:
+    """Merge the states of lanes, or of parts, into one state of the row."""
+    merged = body.state_names(node, "_all")
+    function = function_name(_reduction(node).merge_all)
+    lines.append(fragment("call", merged, function, [*states, counts]))
+    return merged
+
+
+def _reduction(node: Node) -> Reduction:
+    assert node.block.reduction is not None
+    return node.block.reduction
+
+
+# passes ----------------------------------------------------------------------------------------
+def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
+    """One pass over the row per level of dependent statistics, and one that stores tiles."""
+    passes: list[dict[str, list[str]]] = []
+    opening: list[str] = []
+    body.load_indices(kernel.steps, opening)
+    remaining = emit_columns(body, list(kernel.steps), opening)
+    body.keep = "evict_last"  # the row comes by again
+    while any(is_reduction(n) for n in remaining):
+        ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+        passes.append(_lanes_pass(body, kernel, ready))
+        remaining = [n for n in remaining if n not in ready]
+        remaining = emit_columns(body, remaining, passes[-1]["after"])
+    inside: list[str] = []
+    body.values = per_row(body)
+    body.keep = "evict_first"
+    for node in remaining:
+        body.emit(node, inside)
+    passes.append(_pass(inside=inside))
+    passes[0]["before"] = opening + passes[0]["before"]
+    return {"passes": passes, "opening": opening}
+
+
+def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
+    """The passes of `looped`, with a slot for every state that the parts of a row tell."""
+    body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
+    slots = looped(kernel, body)
+    count = 0
+    for made in cast(list[dict[str, Any]], slots["passes"]):
+        made["slots"] = [(state, count + i) for i, state in enumerate(made["states"])]
+        count += len(made["states"])
+    return {**slots, "states": count}
+
+
+def _pass(**lines: list[str]) -> dict[str, list[str]]:
+    names = ("before", "inside", "states", "reduce", "join", "after")
+    return {name: lines.get(name, []) for name in names}
+
+
+def _lanes_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+    made = _pass()
+    outer = per_row(body)
+    body.values = dict(outer)
+    running: dict[str, list[str]] = {}
+    for node in ready:
+        _recompute(body, kernel, node.inputs[0], made["inside"])
+        running[node.name] = body.state_names(node, "_lanes")
+        for name, identity in zip(running[node.name], _reduction(node).identity, strict=True):
+            slots = (name, constant(identity), "BLOCK_M", "BLOCK_N")
+            made["before"].append(fragment("lanes", *slots))
+        made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
+        merge_lanes(body, node, "start // BLOCK_N", running[node.name], made["inside"])
+    body.values = dict(outer)
+    for node in ready:
+        states = _merge_all(body, node, running[node.name], "held", made["reduce"])
+        made["states"] += states
+        function = function_name(_reduction(node).merge_all)
+        parts = [f"{state}_parts" for state in states]
+        made["join"].append(fragment("call", states, function, [*parts, "shares"]))
+        made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
+        body.finish(node, states, "N", made["after"])
+    return made
+
+
+def statistics_pass(
+    body: Body, kernel: KernelPlan, ready: list[Node], width: str = "BLOCK_N", total: str = "N"
+) -> dict[str, list[str]]:
+    """A pass over rows of `total` columns, `width` at a time, that takes statistics."""
+    count = f"min({width}, {total} - start)"
+    before: list[str] = []
+    inside: list[str] = []
+    after: list[str] = []
+    outer = per_row(body)
+    body.values = dict(outer)
+    for node in ready:
+        _recompute(body, kernel, node.inputs[0], inside)
+        assert node.block.reduction is not None
+        running = body.state_names(node, "_all")
+        for name, identity in zip(running, node.block.reduction.identity, strict=True):
+            before.append(fragment("state", name, constant(identity), "BLOCK_M"))
+        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        states = body.chunk(node, node.inputs[0], count, inside)
+        merge = function_name(node.block.reduction.merge)
+        arguments = ["start", *running, count, *states]
+        inside.append(fragment("call", running, merge, arguments))
+        after.append(f"# {node.block.name}: {node.origin or node.name}")
+        made = body.values
+        body.values = dict(outer)
+        body.finish(node, running, total, after)
+        outer = body.values
+        body.values = {**made, **outer}
+    body.values = dict(outer)
+    return {"before": before, "inside": inside, "after": after}
+
+
+def emit_columns(body: Body, nodes: list[Node], lines: list[str]) -> list[Node]:
+    """Emit nodes that need columns alone; the rest is returned."""
+    rest: list[Node] = []
+    for node in nodes:
+        if body.column_only(node):
+            body.emit(node, lines)
+        else:
+            rest.append(node)
+    return rest
+
+
+def depends_on_none(node: Node, nodes: list[Node]) -> bool:
+    """Whether no other pending statistic is needed first."""
+    pending = {r.name: n for n in nodes for r in n.results}
+    queue = list(node.inputs)
+    while queue:
+        before = pending.get(queue.pop())
+        if before is None:
+            continue
+        if is_reduction(before):
+            return False
+        queue += before.inputs
+    return True
+
+
+def per_row(body: Body) -> dict[str, Var]:
+    """Column vectors and scalars: they outlive a pass over the columns."""
+    return {k: v for k, v in body.values.items() if v.layout in (Layout.COLUMN, Layout.SCALAR)}
+
+
+def _recompute(body: Body, kernel: KernelPlan, value: str, lines: list[str]) -> None:
+    """Emit, in this pass, the nodes that `value` needs; nothing is stored here."""
+    producers = {r.name: n for n in kernel.steps for r in n.results}
+    order: list[Node] = []
+
+    def visit(name: str) -> None:
+        node = producers.get(name)
+        if name in body.values or node is None or node in order:
+            return
+        for operand in node.inputs:
+            visit(operand)
+        order.append(node)
+
+    visit(value)
+    kept, body.kernel = body.kernel, replace(kernel, writes=())
+    for node in order:
+        body.emit(node, lines)
+    body.kernel = kept

@@ -1,0 +1,229 @@
+"""The clocks of fusedsl: every time that it reports is taken here.
+
+| function | measures | on a GPU |
+|---|---|---|
+| `wall_ms` | one call after another, each waited for | host and device |
+| `side_by_side` | several calls in turns, the L2 cache cleared before each | device |
+| `in_turn` | several programs over sets of inputs, cold and warm | device, and the host apart |
+| `best_seconds` | the fastest of a few calls | device |
+| `host_us` | what a call takes of the host, however long the device works | host |
+
+On the CPU all of them are a wall clock. All but `best_seconds` give medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Call = Callable[[], Any]
+
+_clock = time.perf_counter
+
+#: Bytes that are read to fill the L2 cache of a GPU with something else.
+_FLUSH = 256 << 20
+#: A device that sleeps while calls are queued: cycles a second at most, and seconds at most.
+_CYCLES, _LONGEST = 2.2e9, 0.05
+#: Calls that are queued at once where the host's time is taken: launch queues hold about 1000.
+_QUEUED = 16
+
+
+def wait(device: str) -> None:
+    """Wait until the device is idle."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def wall_ms(call: Call, device: str, repeat: int, *, uncounted: int = 0) -> float:
+    """The median of `repeat` calls in milliseconds, each waited for, after some that are not
+    counted."""
+    times: list[float] = []
+    for _ in range(uncounted + repeat):
+        wait(device)
+        started = _clock()
+        call()
+        wait(device)
+        times.append((_clock() - started) * 1e3)
+    return statistics.median(times[uncounted:])
+
+
+def side_by_side(calls: Mapping[str, Call], *, rounds: int = 5, rep: int = 60) -> dict[str, float]:
+    """Median milliseconds of each call on the GPU, measured in turns in one process.
+
+    Each round times every call once (`rep` ms of repetitions, L2 flushed in between, as
+    `triton.testing.do_bench` does); the result is the median over the rounds.
+    """
+    from triton.testing import do_bench
+
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    torch.cuda.synchronize()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            took: Any = do_bench(call, warmup=15, rep=rep, return_mode="median")
+            samples[name].append(took)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def best_seconds(call: Call, device: str, repeat: int = 10) -> float:
+    """The fastest of some calls, in seconds of the device."""
+    cuda = device.startswith("cuda")
+    best = float("inf")
+    call()
+    for _ in range(repeat):
+        if cuda:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize(device)
+            start.record(torch.cuda.current_stream(device))
+            call()
+            end.record(torch.cuda.current_stream(device))
+            end.synchronize()
+            best = min(best, start.elapsed_time(end) / 1e3)
+        else:
+            started = _clock()
+            call()
+            best = min(best, _clock() - started)
+    return max(best, 1e-9)
+
+
+def host_us(call: Call, device: str, *, batches: int = 200, queued: int = _QUEUED) -> float:
+    """Microseconds that the host spends in a call: the median over batches of `queued` calls.
+
+    The device is waited for between batches and a batch is far shorter than the launch queue, so
+    a launch never waits for the device.
+    """
+    times: list[float] = []
+    for _ in range(batches + 10):
+        wait(device)
+        started = _clock()
+        for _ in range(queued):
+            call()
+        times.append((_clock() - started) / queued)
+    wait(device)
+    return statistics.median(times[10:]) * 1e6
+
+
+@dataclass
+class Times:
+    """Milliseconds of one call: `cold`, its inputs not in the cache; `warm`, the same inputs
+    again; and the microseconds that the host needs for it."""
+
+    cold: list[float] = field(default_factory=list[float])
+    warm: list[float] = field(default_factory=list[float])
+    host: list[float] = field(default_factory=list[float])
+
+    @property
+    def cold_ms(self) -> float:
+        """Median over the rounds."""
+        return statistics.median(self.cold)
+
+    @property
+    def warm_ms(self) -> float:
+        """Median over the rounds."""
+        return statistics.median(self.warm)
+
+    @property
+    def host_us(self) -> float:
+        """Median over the rounds."""
+        return statistics.median(self.host)
+
+
+class Turns:
+    """Times several contenders in turn, each over the same sets of inputs.
+
+    A contender is one call for each set. A cold batch uses every set once, in turn, after the L2
+    cache was filled with other data, so that no input lies in it however small the problem; a warm
+    batch uses the first set again and again. On a GPU the device sleeps while a batch is queued:
+    what is measured is a full queue, without the host.
+
+    `results` holds, by contender, what the calls of its last cold batch returned.
+    """
+
+    def __init__(self, contenders: Mapping[str, Sequence[Call]], device: str):
+        self.contenders, self.device = contenders, device
+        self.cuda = device.startswith("cuda")
+        self.times = {name: Times() for name in contenders}
+        self.results: dict[str, list[Any]] = {n: [None] * len(c) for n, c in contenders.items()}
+        self._spread: dict[str, float] = {}
+        self._filler = torch.zeros(_FLUSH // 4, device=device) if self.cuda else None
+
+    def warm_up(self, name: str) -> None:
+        """Call a contender once on each set, and learn how long the host needs for that."""
+        for call in self.contenders[name]:
+            call()
+        wait(self.device)
+        started = _clock()
+        for call in self.contenders[name]:
+            call()
+        self._spread[name] = _clock() - started
+        wait(self.device)
+
+    def round(self, name: str) -> None:
+        """One cold batch and one warm batch of a contender."""
+        calls, times = self.contenders[name], self.times[name]
+        ms, us = self._batch(name, calls, self.results[name], flush=True)
+        times.cold.append(ms)
+        times.host.append(us)
+        again = [calls[0]] * len(calls)
+        times.warm.append(self._batch(name, again, [None] * len(calls), flush=False)[0])
+
+    def _batch(
+        self, name: str, calls: Sequence[Call], results: list[Any], *, flush: bool
+    ) -> tuple[float, float]:
+        """Milliseconds of the device and microseconds of the host, for one call."""
+        if not self.cuda:
+            started = _clock()
+            for index, call in enumerate(calls):
+                results[index] = call()
+            one = (_clock() - started) / len(calls)
+            return one * 1e3, one * 1e6
+        stream = torch.cuda.current_stream(self.device)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if not flush:
+            calls[0]()
+        torch.cuda.synchronize(self.device)
+        if flush and self._filler is not None:
+            self._filler.max()
+        self._sleep(min(_LONGEST, 1.5 * self._spread[name] + 5e-5))
+        start.record(stream)
+        started = _clock()
+        for index, call in enumerate(calls):
+            results[index] = call()
+        host = _clock() - started
+        end.record(stream)
+        end.synchronize()
+        return start.elapsed_time(end) / len(calls), host / len(calls) * 1e6
+
+    def _sleep(self, seconds: float) -> None:
+        sleep = getattr(torch.cuda, "_sleep", None)
+        if sleep is not None:
+            with torch.cuda.device(self.device):
+                sleep(int(seconds * _CYCLES))
+
+
+def in_turn(
+    contenders: Mapping[str, Sequence[Call]],
+    device: str,
+    *,
+    rounds: int,
+    tick: Call = lambda: None,
+) -> Turns:
+    """Time all contenders in turn, `rounds` times; `tick` is called after each step.
+
+    There are `len(contenders) * (rounds + 1)` steps.
+    """
+    turns = Turns(contenders, device)
+    for name in contenders:
+        turns.warm_up(name)
+        tick()
+    for _ in range(rounds):
+        for name in contenders:
+            turns.round(name)
+            tick()
+    return turns

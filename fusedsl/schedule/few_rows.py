@@ -1,0 +1,126 @@
+"""The default configuration of a projection of few rows: how its weights stream by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.ir import DType
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.target import Target
+
+#: The most tiles of a kernel whose K is shared: each has a counter (`codegen.COUNTERS`).
+MOST_SHARED_TILES = 1024
+
+#: Fewest steps of K that are worth a program of their own.
+FEWEST_STEPS = 4
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a configuration depends on. `depth` is K, `item` the operands' bytes per element."""
+
+    rows: int
+    cols: int
+    depth: int
+    item: int
+    paired: bool
+    may_share: bool
+
+
+def choose_few_rows(
+    plan: Plan, kernel: KernelPlan, rows: int, env: Mapping[str, int], target: Target
+) -> TileConfig:
+    """The configuration of a projection of at most `rows` rows (a row class).
+
+    Enough programs to keep every multiprocessor's share of the memory bandwidth in flight: where
+    there are fewer tiles of columns than that, several programs share a tile's K.
+    """
+    assert kernel.anchor is not None
+    operand = plan.type_of(anchor_operands(kernel.anchor)[0])
+    first = next(k for k in plan.kernels if k.few_rows)
+    shape = _Shape(
+        rows,
+        max(1, kernel.cols.bind(env)),
+        max(1, operand.cols.bind(env)),
+        operand.dtype.bytes,
+        kernel.paired,
+        kernel.name != first.name,
+    )
+    exact = operand.dtype is DType.FP32
+    config = _interpreted(shape, exact) if target.backend == "interpreter" else _base(shape, target)
+    if exact:
+        config = replace(config, block_k=min(config.block_k, 16), precision="exact")
+    config = replace(config, block_k=min(config.block_k, max(16, power_of_two(shape.depth))))
+    return _shared(config, shape, target)
+
+
+def _base(shape: _Shape, target: Target) -> TileConfig:
+    block_m = max(16, power_of_two(shape.rows))
+    if target.backend == "hip":
+        return TileConfig(block_m, 64, 64, warps=4, stages=2)
+    config = TileConfig(block_m, 64, 128, warps=4, stages=4, pdl=True)
+    if target.has_pdl:
+        config = replace(config, ahead=256)
+    if shape.item == 4:
+        return replace(config, block_n=32 if not shape.paired else 64, block_k=16, stages=4)
+    if not target.has_pdl:
+        return _fitted(config, shape.item, target.shared_limit // 2)
+    return _fitted(_streaming(config, shape, target), shape.item, target.shared_limit)
+
+
+def _streaming(config: TileConfig, shape: _Shape, target: Target) -> TileConfig:
+    """Tiles for 16-bit operands from sm_90 on (measured on an H200; docs/performance.md).
+
+    A kernel that does not share K finishes in one round of programs, so that no few tiles come
+    last: two on a multiprocessor, or one that is twice as wide where there are more tiles or x is
+    as tall as a narrow tile is wide. One that does has a single program there, with more stages.
+    """
+    tiles = -(-shape.cols // (32 if shape.paired else 64))
+    if _shares(shape, tiles):
+        return replace(config, stages=6 if config.block_m == 16 else 4)
+    if tiles <= target.sms or (tiles <= 2 * target.sms and config.block_m == 16):
+        return config
+    return replace(config, block_n=128, stages=3 if tiles > 2 * target.sms else 4)
+
+
+def _fitted(config: TileConfig, item: int, limit: int) -> TileConfig:
+    """The configuration with as many stages, then as deep a step, as shared memory holds."""
+    while _shared_bytes(config, item) > limit - 2048:
+        if config.stages > 2:
+            config = replace(config, stages=config.stages - 1)
+        elif config.block_k > 32:
+            config = replace(config, block_k=config.block_k // 2)
+        else:
+            return config
+    return config
+
+
+def _shares(shape: _Shape, tiles: int) -> bool:
+    """Whether K is shared: one program for each multiprocessor, with more in flight."""
+    return shape.may_share and tiles <= MOST_SHARED_TILES
+
+
+def _shared_bytes(config: TileConfig, item: int) -> int:
+    return config.stages * (config.block_m + config.block_n) * config.block_k * item
+
+
+def _interpreted(shape: _Shape, exact: bool) -> TileConfig:
+    width = min(128, max(16, power_of_two(shape.cols)))
+    block_n = 2 * width if shape.paired else width
+    return TileConfig(max(16, power_of_two(shape.rows)), block_n, 16 if exact else 64)
+
+
+def _shared(config: TileConfig, shape: _Shape, target: Target) -> TileConfig:
+    """The configuration with K shared by as many programs as the machine has room for."""
+    width = config.block_n // 2 if shape.paired else config.block_n
+    tiles = -(-shape.cols // width)
+    steps = -(-shape.depth // config.block_k)
+    if not _shares(shape, tiles):
+        return config
+    interpreted = target.backend == "interpreter"
+    room = 2 * tiles if interpreted else target.sms
+    fewest = 1 if interpreted else FEWEST_STEPS
+    return replace(config, split=max(1, min(room // tiles, steps // fewest, 16)))

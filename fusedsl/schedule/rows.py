@@ -1,0 +1,120 @@
+"""Row kernels: in which form a row is taken, and the default configuration of each.
+
+docs/performance.md has the figures behind the numbers.
+"""
+
+from __future__ import annotations
+
+from fusedsl.fuse import KernelPlan, is_reduction
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.target import Target
+
+#: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
+#: statistic, and of those where one depends on another, which would pass over it three times.
+RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 32768
+
+#: Widest row that a program passes over alone.
+ALONE_COLUMNS = 65536
+
+#: Columns of a looped row that are in flight at a time.
+LOOPED_COLUMNS = 8192
+
+#: Columns of a program's part of a shared row, the most programs that share one, and the programs
+#: of an SM.
+PART_COLUMNS, MOST_PARTS, SHARING_PROGRAMS = 8192, 64, 6
+
+#: Most segments of a row that is kept in registers.
+_SEGMENTS = 8
+
+_MAX_THREADS = 1024
+
+
+def is_resident(kernel: KernelPlan) -> bool:
+    """Whether a row is kept in registers as a whole."""
+    widest = CHAINED_COLUMNS if _is_chained(kernel) else RESIDENT_COLUMNS
+    return kernel.cols.symbol is None and kernel.cols.factor <= widest
+
+
+def is_shared(kernel: KernelPlan) -> bool:
+    """Whether several programs may share a row."""
+    return kernel.cols.symbol is None and kernel.cols.factor > ALONE_COLUMNS
+
+
+def _is_chained(kernel: KernelPlan) -> bool:
+    """Whether a statistic depends on another of the kernel."""
+    behind: set[str] = set()
+    for node in kernel.steps:
+        follows = any(name in behind for name in node.inputs)
+        if follows and is_reduction(node):
+            return True
+        if follows or is_reduction(node):
+            behind |= {result.name for result in node.results}
+    return False
+
+
+def row_segments(cols: int) -> tuple[int, int]:
+    """(number, width) of the segments, of one power of two, that cover a row with little to spare.
+
+    The widest that waste at most an eighth of the row, or at most eight that waste least:
+    384 = 3 x 128.
+    """
+    cols = max(1, cols)
+    whole = power_of_two(cols)
+    options = [(-(-cols // w), w) for w in (whole >> i for i in range(4)) if w >= min(whole, 64)]
+    options = [(count, width) for count, width in options if count <= _SEGMENTS]
+    close = [o for o in options if (o[0] * o[1] - cols) * 8 <= cols]
+    return close[0] if close else min(options, key=lambda o: o[0] * o[1])
+
+
+def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
+    """The default configuration of a kernel over whole rows."""
+    if target.backend == "interpreter":
+        widest = cols if is_resident(kernel) else min(cols, 4096)
+        programs = 1 if is_shared(kernel) else 0
+        return TileConfig(min(128, power_of_two(rows)), power_of_two(widest), programs=programs)
+    moments = any(len(node.results) > 1 for node in kernel.steps)
+    if is_resident(kernel):
+        return _resident(rows, cols, moments, target)
+    if is_shared(kernel):
+        return _shared(rows, cols, target)
+    return _looped(cols, moments, target)
+
+
+def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig:
+    """Elements per thread decide: 32 in flight hide memory latency, and a row over few warps has
+    few barriers in its reductions."""
+    most = _MAX_THREADS // target.warp_size
+    count, size = row_segments(cols)
+    width = count * size
+    per_warp = 2048 if moments and width > 4096 else 1024
+    block_m = max(1, min(32, power_of_two(rows), power_of_two(2048 // max(width, 64))))
+    block_m = 1 if width >= 1024 else block_m
+    warps = max(1, min(most, block_m * width // (per_warp if width >= 1024 else 512)))
+    return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
+
+
+def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
+    """The second read comes from the L1 cache, where few programs of many warps share an SM."""
+    whole = power_of_two(cols)
+    widest = whole if whole == cols else whole // 2
+    block = min(widest // 2 if moments and cols <= 8192 else widest // 4, LOOPED_COLUMNS)
+    while block > 1024 and (-cols % block) * 8 > cols:
+        block //= 2
+    block = max(1, min(max(block, 1024), whole))
+    per_warp = 128
+    if moments:
+        per_warp = 512 if cols <= 8192 and block > 1024 else 256 if block > 1024 else 128
+    warps = max(4, min(_MAX_THREADS // target.warp_size, block // per_warp))
+    return TileConfig(1, block, warps=warps)
+
+
+def _shared(rows: int, cols: int, target: Target) -> TileConfig:
+    """Parts that stay in the L1 cache; more of them where rows are too few to fill the machine."""
+    block = min(2048, power_of_two(cols))
+    chunks = -(-cols // block)
+    programs = SHARING_PROGRAMS * target.sms
+    wanted = max(-(-cols // PART_COLUMNS), min(programs // rows, chunks))
+    parts = min(wanted, MOST_PARTS, chunks, programs)
+    parts = -(-chunks // -(-chunks // parts))  # none of them without columns
+    return TileConfig(1, block, warps=4, parts=parts, programs=programs // parts * parts)

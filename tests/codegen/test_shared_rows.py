@@ -1,0 +1,98 @@
+"""Rows over several programs, on the interpreter: it runs programs one after another, so that a
+launch that does not wait is repeated, in the same workspace, until every step's states are there.
+A slot holds the last of every fourth row of a group, so that a group can take four rows here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusedsl.codegen import compile_time_value, words, words_of
+from fusedsl.ir import evaluate, evaluate_eager
+from fusedsl.runtime.load import interprets
+from fusedsl.schedule import TileConfig
+from tests.codegen.harness import DEVICE, compiled, error, inputs_of
+
+pytestmark = pytest.mark.skipif(not interprets(), reason="the interpreter alone needs no waiting")
+
+#: Body, and the statistics of it that depend on each other.
+PROGRAMS = {
+    "rms_norm": ("y = rms_norm(x, g, eps=1e-6);", 1),
+    "layer_norm": ("y = layer_norm(x, g, eps=1e-5);", 1),
+    "softmax": ("y = softmax(x * g);", 2),
+    "residual": ("h = x * 2.0; y = rms_norm(h, g, eps=1e-6);", 1),
+    "three": ("y = softmax(layer_norm(x, g, eps=1e-3));", 3),
+}
+
+
+def launch(text: str, x: Tensor, g: Tensor, config: TileConfig, groups: int, times: int) -> Any:
+    """Outputs of the one kernel of a program, launched so often with `config`."""
+    program = compiled(text, "pointer")
+    config = replace(config, programs=groups * config.parts)
+    (source,) = program._engine.emitted("pointer").source.kernels
+    fn = getattr(program._engine.emitted("pointer").module, source.name)
+    graph, plan = program.graph(), program.stages.plan
+    env = {"M": len(x)}
+    values = {"x": x, "g": g}
+    for name in graph.outputs:
+        kind = graph.types[name]
+        values[name] = torch.full(kind.concrete(env), math.nan, dtype=kind.dtype.torch)
+    count = words(source.plan, config)
+    values[words_of(source.name)] = torch.zeros(count, dtype=torch.int64)
+    args: list[Any] = []
+    for arg in source.args:
+        if arg.role == "pointer":
+            args.append(values[arg.value])
+        elif arg.role == "stride":
+            args.append(values[arg.value].stride(0))
+        elif arg.role == "rows":
+            args.append(len(x))
+        elif arg.name == "WAIT":
+            args.append(False)
+        else:
+            args.append(compile_time_value(arg, source.name, plan, {source.name: config}, env))
+    for _ in range(times):
+        fn[(config.programs, 1, 1)](*args)
+    return program, {name: values[name] for name in graph.outputs}
+
+
+@pytest.mark.parametrize(
+    ("width", "block", "parts", "rows"),
+    [(1024, 128, 4, 2), (1000, 64, 5, 4), (700, 128, 3, 9), (130, 32, 5, 1), (300, 64, 1, 6)],
+)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_parts_of_a_row(
+    name: str, width: int, block: int, parts: int, rows: int, shared: None
+) -> None:
+    outputs = "y: bf16[M, {n}]" + (", h: bf16[M, {n}]" if name == "residual" else "")
+    body, levels = PROGRAMS[name]
+    text = f"kernel k(x: bf16[M, {{n}}], g: bf16[{{n}}]) -> ({outputs}) {{{{ {body} }}}}"
+    text = text.format(n=width)
+    graph = compiled(text).graph()
+    inputs = inputs_of(graph, M=rows)
+    x = (inputs["x"].float() * 2 + 30).bfloat16()
+    config = TileConfig(1, block, parts=parts)
+    program, got = launch(text, x, inputs["g"], config, -(-rows // 4), levels + 1)
+    given = {"x": x, "g": inputs["g"]}
+    exact, eager = evaluate(program.graph(), given), evaluate_eager(program.graph(), given)
+    for output, value in got.items():
+        assert torch.isfinite(value).all()
+        allowed = 1.6 * error(eager[output], exact[output]) + 3e-7
+        assert error(value, exact[output]) <= allowed, output
+
+
+def test_parts_do_not_see_each_other_before_they_publish(shared: None) -> None:
+    """One launch alone leaves rows of the first parts that lack the last ones' states."""
+    text = "kernel k(x: bf16[M, 1024], g: bf16[1024]) -> (y: bf16[M, 1024]) { y = rms_norm(x, g); }"
+    x = torch.randn(2, 1024, device=DEVICE).bfloat16()
+    g = torch.ones(1024, device=DEVICE).bfloat16()
+    config = TileConfig(1, 128, parts=4)
+    _, once = launch(text, x, g, config, 2, 1)
+    _, twice = launch(text, x, g, config, 2, 2)
+    assert not torch.equal(once["y"], twice["y"])

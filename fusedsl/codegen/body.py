@@ -13,6 +13,7 @@ from fusedsl.codegen.helpers import function_name, functions_of, parameters
 from fusedsl.codegen.names import Namer
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment
+from fusedsl.codegen.tiles import store_pick, store_state
 from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import (
     ONE,
@@ -178,9 +179,9 @@ class Body:
         if node.block.has_law(HalvesOf):
             self._half(node, lines)
         elif "tiles" in node.attr_map:
-            self._partial(node, lines)
+            store_state(self, node, lines)
         elif is_pick(node):
-            self._pick(node, lines)
+            store_pick(self, node, lines)
         elif node.block.kind is Kind.EPILOGUE:
             self._merge(node, lines)
         else:
@@ -321,34 +322,6 @@ class Body:
             self.values[result.name] = Var(name, Layout.COLUMN)
             if result.name in self.kernel.writes:
                 self.store(result.name, lines)
-
-    def _pick(self, node: Node, lines: list[str]) -> None:
-        """A value that one tile of each row holds: that tile stores it, no other does."""
-        reduction = node.block.reduction
-        assert reduction is not None
-        states = self.chunk(node, node.inputs[0], f"min({self.width}, N - col)", lines)
-        index, name = self.index(node, lines), self.namer.fresh(node.name)
-        finish, owner = function_name(reduction.finish), function_name(reduction.owner)
-        lines.append(fragment("call", [name], finish, [*states, index, "WIDTH=N"]))
-        dtype = node.type.dtype.triton
-        pointer, stride = self.pointer(node.name), self.stride(node.name)
-        owns = f"{owner}({index}, col, col + {self.width}, WIDTH=N)"
-        lines.append(fragment("store_owned", name, pointer, stride, dtype, owns))
-
-    def _partial(self, node: Node, lines: list[str]) -> None:
-        (value,) = node.inputs
-        lines.append(fragment("whole_tiles", self.width))
-        count = f"min({self.width}, N - col)"
-        states = self.chunk(node, value, count, lines)
-        pointers = [self.pointer(result.name) for result in node.results]
-        if self.kernel.paired or self.kernel.few_rows:  # tiles of one piece
-            lines += [fragment("store_state", s, p) for s, p in zip(states, pointers, strict=True)]
-            return
-        assert node.block.reduction is not None
-        held = self.state_names(node, "_tile")
-        merge = function_name(node.block.reduction.merge)
-        slots = (held, states, pointers, merge, f"min({self.width}, N - col0)", f"max(0, {count})")
-        lines += fragment("store_tile_state", *slots).split("\n")
 
     def _merge(self, node: Node, lines: list[str]) -> None:
         reduction = node.block.reduction

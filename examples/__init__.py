@@ -20,6 +20,7 @@ SMALL: dict[str, dict[int, int]] = {
     "nemotron_mlp": {4096: 64, 16384: 128},
     "bert_layer": {768: 64, 3072: 128},
     "decoder_stack": {4096: 64, 28672: 256, 14336: 128},
+    "lm_head_loss": {2048: 64, 128256: 515},
     "minilm_embed": {384: 64, 1152: 192},
     "minilm_layer": {384: 64, 1536: 128, 1152: 192},
     "minilm_last": {384: 64, 1536: 128},

@@ -14,9 +14,8 @@ kernel llama_mlp(x: bf16[M, D], g: weight bf16[D], w1: weight bf16[2*F, D],
 }
 """,
     """\
-kernel gpt2_up(x: fp16[M, D], g: weight fp16[D], b: weight fp16[D], w: weight fp16[D, F],
-    c: weight fp16[F]) -> (y: fp16[M, F]) {
-  y = gelu(matmul(layer_norm(x, g, b), w, bias=c), approximate=tanh);
+kernel gpt2_up(x: fp16[M, D], w: weight fp16[D, F], c: weight fp16[F]) -> (y: fp16[M, F]) {
+  y = gelu(matmul(layer_norm(x), w, bias=c), approximate=tanh);
 }
 """,
     """\
@@ -32,7 +31,7 @@ kernel head(x: bf16[M, D], w: weight bf16[V, D]) -> (p: fp32[M, V]) {
     """\
 kernel scaled(x: fp32[M, D], w: weight fp32[F, D]) -> (y: fp32[M, F], s: fp32[M, 1]) {
   mean, var = row_moments(x);
-  s = sigmoid(var) + 0.5;
+  s = sigmoid(var);
   y = squared_relu(linear((x - mean) / s, w));
 }
 """,
@@ -57,7 +56,7 @@ MISTAKES = (
     Mistake("F0201", "y = swish(h);", "y = silu(h);"),
     Mistake("F0202", "y = h + H;", "y = h + h;"),
     Mistake("F0203", "y = relu(h); y = -y;", "z = relu(h); y = -z;"),
-    Mistake("F0205", "z = silu(h); y = relu(h);", "z = silu(h); y = relu(z);"),
+    Mistake("F0205", "z = -h; y = relu(h);", "z = -h; y = relu(z);"),
     Mistake("F0301", "y = softcap(h, 30);", "y = softcap(h, cap=30);"),
     Mistake("F0302", "y = gelu(h, approx=tanh);", "y = gelu(h, approximate=tanh);"),
     Mistake("F0402", "y = h + matmul(x, w);", "y = h + linear(x, w);"),

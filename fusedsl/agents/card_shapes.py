@@ -95,6 +95,8 @@ def shape_rule(block: Block) -> str:
         law = contracts[0]
         weight = "[N,K]" if law.k_axis == 1 else "[K,N]"
         return f"[M,K], {weight}, [N] -> [M,N]"
+    if any(op.index for op in block.operands):
+        return "[M,N], i64[M] -> [M,1]"
     if block.has_law(StatisticOf):
         return "[M,N] -> [M,1]"
     tensors = [op for op in block.operands if not op.optional]
@@ -114,6 +116,8 @@ def _probed(block: Block) -> str:
     if result == (_M, _N.doubled()):
         vectors = [op.name for op in block.operands[1:]]
         return f"{', '.join(vectors)} [N]" if vectors else "Shape of x"
+    if result == (_M, Dim(1)):
+        return "[M,N] -> [M,1]"
     if result == (_M, _N):
         return "[M,2N] -> [M,N]" + (", or gate, up [M,N]" if len(block.operands) > 1 else "")
     raise ValueError(f"the card has no shape rule for block {block.name!r}")

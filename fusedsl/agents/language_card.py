@@ -42,7 +42,7 @@ _RULES = """\
 - Assign each name once, before use; use every parameter and value.
 - Dimension names are bound at the call; `[N]` is a value per column, `[M,1]` one per row. Values
   and dimensions share no names.
-- Mark what stays put between calls `weight`.
+- Mark what stays put between calls `weight`. Integers are indices.
 - Attributes by name, operands by place or name; any call with one result takes `out_dtype=fp32`.
   Mixed dtypes become fp32; declare outputs as computed.
 """

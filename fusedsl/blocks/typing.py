@@ -169,3 +169,18 @@ def needs_gain(operands: Operands, attrs: Attrs) -> None:
         got=f"offset={attrs['offset']} and no gain",
         fix="pass the gain, or leave out offset=",
     )
+
+
+def index_of(operands: Operands, name: str, rows: Dim, of: str) -> None:
+    """An index vector with as many rows as `of`. Raises TypeProblem F0402."""
+    value = operands[name]
+    if isinstance(value, TensorType) and value.is_index_vector and value.rows == rows:
+        return
+    raise TypeProblem(
+        "F0402",
+        f"'{name}' must hold one index for each row of '{of}'",
+        operand=name,
+        expected=f"i64[{rows}] or i32[{rows}]",
+        got=str(value),
+        fix=f"give '{name}' the shape [{rows}]",
+    )

@@ -6,6 +6,7 @@
 | `kernels` | fills one skeleton from one kernel plan |
 | `rows` | the slots of row kernels |
 | `body` | loads, calls and stores of a kernel's nodes |
+| `tiles` | per-tile states and picks of a projection's epilogue |
 | `helpers` | copies the blocks' Triton functions |
 | `templates` | the jinja2 environment |
 | `names` | unique variable names |

@@ -6,13 +6,15 @@ decide in which scope its lines go.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.helpers import function_name, functions_of, parameters
 from fusedsl.codegen.names import Namer
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment
-from fusedsl.fuse import KernelPlan, Plan, is_reduction
+from fusedsl.codegen.tiles import store_pick, store_state
+from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import (
     ONE,
     Dim,
@@ -151,7 +153,8 @@ class Body:
         if layout is Layout.ROW:
             return fragment("load_row", name, pointer, offset, self.keep)
         if layout is Layout.COLUMN:
-            return fragment("load_column", name, f"{pointer}{offset}", self.stride(value))
+            macro = "load_index" if kind.dtype.is_index else "load_column"
+            return fragment(macro, name, f"{pointer}{offset}", self.stride(value))
         return fragment("load_scalar", name, f"{pointer}{offset}")
 
     def column_only(self, node: Node) -> bool:
@@ -176,13 +179,16 @@ class Body:
         if node.block.has_law(HalvesOf):
             self._half(node, lines)
         elif "tiles" in node.attr_map:
-            self._partial(node, lines)
+            store_state(self, node, lines)
+        elif is_pick(node):
+            store_pick(self, node, lines)
         elif node.block.kind is Kind.EPILOGUE:
             self._merge(node, lines)
         else:
             self._elementwise(node, lines)
         for result in node.results:
-            if result.name in self.kernel.writes and "tiles" not in node.attr_map:
+            stored_here = "tiles" in node.attr_map or is_pick(node)
+            if result.name in self.kernel.writes and not stored_here:
                 self.store(result.name, lines)
 
     def _elementwise(self, node: Node, lines: list[str]) -> None:
@@ -247,6 +253,8 @@ class Body:
             text = wide
         if dtype is DType.FP32 or value not in self.kernel.computed:
             return text
+        if value not in self.kernel.writes and not self.keep_roundings:
+            return text  # nobody sees it stored
         name = self.namer.fresh(f"{value}_stored")
         lines.append(fragment("round", name, text, dtype.triton))
         return name
@@ -263,18 +271,35 @@ class Body:
     def chunk(self, node: Node, value: str, count: str, lines: list[str]) -> list[str]:
         """State of the columns at hand. Names of the state's variables, each [BLOCK_M]."""
         assert node.block.reduction is not None
-        masked = self.masked(value, lines)
+        indexed = is_pick(node)
+        masked = self.rounded(value, lines) if indexed else self.masked(value, lines)
         states = self.state_names(node)
         arguments = [masked, "col_live[None, :]", count]
+        arguments += ["cols[None, :]", self.index(node, lines)] if indexed else []
+        # rows wait for memory; an epilogue waits for its arithmetic
+        quick = self.width == "WIDTH" and "FAST" in parameters(node.block.reduction.chunk)
+        arguments += ["FAST=FAST"] if quick else []
         lines.append(fragment("call", states, function_name(node.block.reduction.chunk), arguments))
         return states
+
+    def index(self, node: Node, lines: list[str]) -> str:
+        """The index of a reduction by index, loaded if need be."""
+        (name,) = (n for n in node.inputs if self.type_of(n).dtype.is_index)
+        return self.operand(name, lines)[0]
+
+    def load_indices(self, nodes: Sequence[Node], lines: list[str]) -> None:
+        """Load the indices that `nodes` read, ahead of any loop."""
+        for name in dict.fromkeys(n for node in nodes for n in node.inputs):
+            if self.type_of(name).dtype.is_index:
+                self.operand(name, lines)
 
     def lift(self, node: Node, value: str, lines: list[str]) -> list[str]:
         """State of each element at hand, [BLOCK_M, columns]; of what is past the row, anything."""
         assert node.block.reduction is not None
         states = self.state_names(node)
-        source = self.rounded(value, lines)
-        lines.append(fragment("call", states, function_name(node.block.reduction.lift), [source]))
+        arguments = [self.rounded(value, lines)]
+        arguments += ["cols[None, :]", self.index(node, lines)] if is_pick(node) else []
+        lines.append(fragment("call", states, function_name(node.block.reduction.lift), arguments))
         return states
 
     def state_names(self, node: Node, suffix: str = "") -> list[str]:
@@ -288,7 +313,8 @@ class Body:
         assert node.block.reduction is not None
         names = [self.namer.fresh(r.name) for r in node.results]
         function = function_name(node.block.reduction.finish)
-        lines.append(fragment("call", names, function, [*states, f"WIDTH={width}"]))
+        arguments = [*states, *([self.index(node, lines)] if is_pick(node) else [])]
+        lines.append(fragment("call", names, function, [*arguments, f"WIDTH={width}"]))
         for name, result in zip(names, node.results, strict=True):
             lines.append(fragment("as_column", name))
             if self.keep_roundings and result.type.dtype is not DType.FP32:
@@ -296,12 +322,6 @@ class Body:
             self.values[result.name] = Var(name, Layout.COLUMN)
             if result.name in self.kernel.writes:
                 self.store(result.name, lines)
-
-    def _partial(self, node: Node, lines: list[str]) -> None:
-        (value,) = node.inputs
-        states = self.chunk(node, value, f"min({self.width}, N - col)", lines)
-        for state, result in zip(states, node.results, strict=True):
-            lines.append(fragment("store_piece", state, self.pointer(result.name), "piece"))
 
     def _merge(self, node: Node, lines: list[str]) -> None:
         reduction = node.block.reduction

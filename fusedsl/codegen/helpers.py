@@ -16,7 +16,8 @@ def functions_of(node: Node) -> tuple[Any, ...]:
     found = [block.triton] if block.triton is not None else []
     if block.reduction is not None:
         r = block.reduction
-        found += [r.chunk, r.merge, r.merge_all, r.finish, r.lift, *r.about]
+        owner = (r.owner,) if r.owner else ()
+        found += [r.chunk, r.merge, r.merge_all, r.finish, r.lift, *r.about, *owner]
     return tuple(found)
 
 

@@ -25,6 +25,7 @@ SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
     """The whole row in registers, in segments of one width that cover it closely."""
     lines: list[str] = []
+    body.load_indices(kernel.steps, lines)
     body.spread = all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
     rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
@@ -166,6 +167,7 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     """One pass over the row per level of dependent statistics, and one that stores tiles."""
     passes: list[dict[str, list[str]]] = []
     opening: list[str] = []
+    body.load_indices(kernel.steps, opening)
     remaining = emit_columns(body, list(kernel.steps), opening)
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):

@@ -17,11 +17,14 @@ COUNTERS = 1024
 
 #: Per-tile states held in registers at a time; more would spill where rows are long.
 TILE_GROUP = 32
+#: The same in a kernel that computes columns alone: more loads are in flight at a time.
+COLUMN_TILE_GROUP = 128
 
 
-def tile_group(tiles: int) -> int:
-    """How many of so many per-tile states are merged at a time."""
-    return min(TILE_GROUP, 1 << max(0, tiles - 1).bit_length())
+def tile_group(tiles: int, reader: TileConfig) -> int:
+    """How many of so many per-tile states are merged at a time by a kernel so configured."""
+    most = COLUMN_TILE_GROUP if reader.block_n == 1 else TILE_GROUP
+    return min(most, 1 << max(0, tiles - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Arg:
         "dim": a compile-time integer: the dimension `value` bound at the call;
         "tiles": a compile-time integer: the column tiles of the kernel that wrote `value`;
         "tiles_group": how many of them are merged at a time, a power of two (`tile_group`);
-        "tile_width": a compile-time integer: columns per tile (`TileConfig.piece_width`) of the
+        "tile_width": a compile-time integer: columns per tile (`TileConfig.tile_width`) of the
             kernel that wrote `value`;
         "config": a compile-time field of the tile configuration, by upper-case name.
     """
@@ -96,7 +99,7 @@ def words(kernel: KernelPlan, config: TileConfig) -> int:
 
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
     """Per-tile statistics that a projection kernel leaves for each row."""
-    return -(-kernel.cols.bind(env) // config.piece_width(kernel.paired))
+    return -(-kernel.cols.bind(env) // config.tile_width(kernel.paired))
 
 
 def parts(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:
@@ -120,6 +123,6 @@ def compile_time_value(
     assert writer is not None, f"no kernel writes '{arg.value}'"
     config = configs[writer.name]
     if arg.role == "tile_width":
-        return config.piece_width(writer.paired)
+        return config.tile_width(writer.paired)
     tiles = column_tiles(writer, config, env)
-    return tiles if arg.role == "tiles" else tile_group(tiles)
+    return tiles if arg.role == "tiles" else tile_group(tiles, configs[kernel])

@@ -132,6 +132,11 @@ class Assembler:
         if type is None:
             self.poisoned.add(name)
             return
+        if type.dtype.is_index and (weight or not type.is_index_vector):
+            self.bag.add(problems.bad_index(type, weight).at(place))
+            self.poisoned.add(name)
+            self.bind(type.symbols)
+            return
         self.builder.span = place.span
         self.builder.add_param(name, type, weight)
         self.bind(type.symbols)

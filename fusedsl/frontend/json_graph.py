@@ -196,7 +196,7 @@ _EXPECTED = {
     "": "a JSON object with 'fusedsl', 'name', 'params', 'nodes' and 'outputs'",
     "fusedsl": "the version of the form, 1",
     "name": "a name (letters, digits, '_')",
-    "dtype": "a dtype: 'bf16', 'fp16' or 'fp32'",
+    "dtype": "a dtype: 'bf16', 'fp16' or 'fp32', or 'i32' or 'i64' for indices",
     "weight": "true or false",
     "op": "the name of a block",
     "attrs": "an object of attributes by name",

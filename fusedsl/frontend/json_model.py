@@ -35,7 +35,7 @@ class ParamModel(_Closed):
     """A parameter. `weight`: it stays put between calls and may be folded or repacked once."""
 
     name: Name
-    dtype: StrictStr = Field(description="bf16, fp16 or fp32")
+    dtype: StrictStr = Field(description="bf16, fp16 or fp32; i32 or i64 for indices")
     shape: list[Size]
     weight: StrictBool = False
 

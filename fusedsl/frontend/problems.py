@@ -19,6 +19,10 @@ OTHER_DTYPES = {
     "float32": "fp32",
     "float": "fp32",
     "f32": "fp32",
+    "int32": "i32",
+    "int": "i32",
+    "int64": "i64",
+    "long": "i64",
 }
 
 
@@ -77,6 +81,18 @@ def bad_rank(rank: int) -> Diagnostic:
         expected="[columns] or [rows, columns]",
         got=f"{rank} dimensions",
         fix="flatten the leading dimensions into one" if rank else "write [1]",
+    )
+
+
+def bad_index(type: TensorType, weight: bool) -> Diagnostic:
+    """A parameter of integers that is no vector of one index per row, or a weight."""
+    rows = type.shape[0]
+    return Diagnostic(
+        "F0403",
+        "indices are one integer per row, and no weight",
+        expected=f"{type.dtype}[{rows}]",
+        got=f"{'weight ' if weight else ''}{type}",
+        fix=f"declare it as {type.dtype}[{rows}], and pass tensor.view(-1)",
     )
 
 

@@ -13,6 +13,7 @@
 from fusedsl.fuse.assemble import fuse
 from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.few_rows import FEW_ROWS, for_few_rows, has_few_rows, planned
+from fusedsl.fuse.placement import is_pick
 from fusedsl.fuse.plan import KernelPlan, Plan
 from fusedsl.fuse.rowgroups import anchor_operands, is_reduction
 
@@ -25,6 +26,7 @@ __all__ = [
     "for_few_rows",
     "fuse",
     "has_few_rows",
+    "is_pick",
     "is_reduction",
     "planned",
 ]

@@ -115,7 +115,9 @@ def _joins_as_half(state: Placement, node: Node) -> bool:
 
 
 def _joins_epilogue(state: Placement, node: Node) -> bool:
+    # what reduces each tile on its own: per-tile states, and picks by index
     is_partial = node.block.kind is Kind.EPILOGUE and "tiles" in node.attr_map
+    is_partial |= is_pick(node)
     if node.block.kind is not Kind.POINTWISE and not is_partial:
         return False
     homes = sorted({state.home[n] for n in node.inputs if n in state.home}, reverse=True)
@@ -144,11 +146,18 @@ def _in_time(state: Placement, node: Node, index: int) -> bool:
     """Every operand that this kernel does not compute exists before it starts."""
     for name in node.inputs:
         if state.home.get(name) == index:
+            if is_pick(state.graph.producers[name]):
+                return False  # known in one tile of a row alone
             continue
         needed = state.needs(name)
         if index in needed or any(state.runs_after(other, index) for other in needed):
             return False
     return True
+
+
+def is_pick(node: Node) -> bool:
+    """Whether one piece of a row gives the node's value on its own: a reduction by index."""
+    return node.block.reduction is not None and node.block.reduction.owner is not None
 
 
 def _join(state: Placement, index: int, node: Node) -> None:

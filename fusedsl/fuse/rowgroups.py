@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.placement import Placement
-from fusedsl.ir import ONE, Contracts, Dim, Graph, HalvesOf, Kind, Layout, Node, TensorType
+from fusedsl.ir import ONE, Contracts, Dim, HalvesOf, Kind, Layout, Node, TensorType
 
 
 @dataclass(eq=False)
@@ -135,7 +135,7 @@ def group_rows(state: Placement, demand: Demand) -> list[RowGroup]:
         for result in node.results:
             if result.name not in demand.stored:
                 continue
-            rows, cols = _domain(state.graph, node)
+            rows, cols = _domain(state, node)
             for group in groups:
                 same = (group.rows, group.cols) == (rows, cols)
                 if same and _can_join(state, groups, group, result.name):
@@ -146,28 +146,29 @@ def group_rows(state: Placement, demand: Demand) -> list[RowGroup]:
     return groups
 
 
-def _domain(graph: Graph, node: Node) -> tuple[Dim, Dim]:
+def _domain(state: Placement, node: Node) -> tuple[Dim, Dim]:
     """Rows and columns a node is computed over."""
     source = node.type
     if is_reduction(node):
-        source = graph.types[node.inputs[0]]
+        source = state.graph.types[node.inputs[0]]
     elif node.type.layout is Layout.COLUMN:
-        source = _widest(graph, node)
+        source = _widest(state, node)
     return (source.rows, source.cols) if source.rank == 2 else (ONE, source.cols)
 
 
-def _widest(graph: Graph, node: Node) -> TensorType:
+def _widest(state: Placement, node: Node) -> TensorType:
     """The row a column value was reduced from, so that it can be made beside its statistic."""
+    graph = state.graph
     for name in node.inputs:
         producer = graph.producers.get(name)
-        if producer is None or graph.is_bind_time(producer):
+        if producer is None or not state.is_floating(name):
             continue
         if graph.types[name].rows != node.type.rows:  # one row, shared by all of this value's
             continue
         if is_reduction(producer):
             return graph.types[producer.inputs[0]]
         if producer.type.layout is Layout.COLUMN and producer.block.kind is Kind.POINTWISE:
-            return _widest(graph, producer)
+            return _widest(state, producer)
     return node.type
 
 

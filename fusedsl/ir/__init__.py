@@ -51,6 +51,7 @@ from fusedsl.ir.printer import print_graph, print_node, print_operand, print_val
 from fusedsl.ir.types import (
     MAX_DIM,
     NAME,
+    NUMBERS,
     ONE,
     Dim,
     DType,
@@ -63,8 +64,8 @@ from fusedsl.ir.types import (
 from fusedsl.ir.verify import verify
 
 __all__ = [
-    "MAX_DIM", "NAME", "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary", "Call",
-    "Contracts", "DType", "Dim", "Elementwise", "Graph", "GraphBuilder", "HalvesOf",
+    "MAX_DIM", "NAME", "NUMBERS", "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary",
+    "Call", "Contracts", "DType", "Dim", "Elementwise", "Graph", "GraphBuilder", "HalvesOf",
     "HomogeneousIn", "Kind", "Law", "Layout", "LinearIn", "Node", "Operand", "OperandSpec",
     "OperandType", "Param", "Places", "Positive", "Reduction", "Result", "Rowwise", "Scales",
     "Shifts", "StatisticOf", "TensorType", "TypeProblem", "arrange_call", "as_tuple", "bind_dims",

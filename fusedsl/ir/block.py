@@ -184,11 +184,13 @@ _COERCE: dict[str, Callable[[object], Any]] = {
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """One operand: `optional` may be left out, `scalar` may be a number literal."""
+    """One operand: `optional` may be left out, `scalar` may be a number literal, `index` is a
+    vector of integers, one column of another operand for each row."""
 
     name: str
     optional: bool = False
     scalar: bool = False
+    index: bool = False
     doc: str = ""
 
 
@@ -216,6 +218,13 @@ class Reduction:
         chunk_reference: `x -> tuple of [M, 1]`, in torch.
         merge_reference: `(*states [M, pieces], counts [pieces], width) -> results [M, 1]`, in
             torch, finish included.
+        owner: of a reduction by index, `(index, start, stop, WIDTH: constexpr) -> bool [rows]`:
+            whether the piece of columns [start, stop) is the one of its row that gives the result,
+            which needs no merging then. Its `chunk` takes `(x, valid, count, cols, index)`, its
+            `lift` `(x, cols, index)` and its `finish` `(*state, index, WIDTH)`, with the columns'
+            numbers [1, columns] and the index [rows, 1] as integers.
+
+    A function with a parameter `FAST` is told whether approximations are allowed.
     """
 
     identity: tuple[float, ...]
@@ -227,6 +236,7 @@ class Reduction:
     chunk_reference: Callable[..., Any]
     merge_reference: Callable[..., Any]
     about: tuple[Any, ...] = ()
+    owner: Any = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from fusedsl.diagnostics import (
 )
 from fusedsl.ir.block import Attr, AttrValue, Block, BlockLibrary, OperandType, TypeProblem
 from fusedsl.ir.graph import Graph, Node, Operand, Param, Result
+from fusedsl.ir.indices import check_indices
 from fusedsl.ir.types import DType, TensorType, is_fp32_range
 
 
@@ -222,6 +223,7 @@ def infer_types(
         for spec, value in zip(block.operands, call.operands, strict=True)
     }
     attrs = dict(call.attrs)
+    check_indices(block, seen)
     inferred = cast(TensorType | tuple[TensorType, ...], block.infer(seen, attrs))
     results = inferred if isinstance(inferred, tuple) else (inferred,)
     out = attrs.get("out_dtype", "auto")

@@ -21,7 +21,10 @@ def evaluate(
     rounded to their declared dtypes: this is what the program means.
     """
     env = bind_dims(graph, inputs)
-    values = {name: tensor.double() for name, tensor in inputs.items()}
+    values = {
+        name: tensor.double() if tensor.is_floating_point() else tensor
+        for name, tensor in inputs.items()
+    }
     for node in graph.nodes:
         store(values, node, call_reference(node, values, env, node.block.reference))
     return values if keep else {name: values[name] for name in graph.outputs}
@@ -88,11 +91,16 @@ def random_inputs(
     graph: Graph, env: Mapping[str, int], *, seed: int, device: str = "cpu"
 ) -> dict[str, Tensor]:
     """Fresh normal inputs; a matrix weight is scaled by 1/sqrt of its last axis, a vector lies
-    near 1 so that gains look like gains."""
+    near 1 so that gains look like gains. Indices are columns of the tile they are used on."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
     inputs: dict[str, Tensor] = {}
     for param in graph.params:
         shape = param.type.concrete(env)
+        if param.type.dtype.is_index:
+            columns = max(1, _columns_named(graph, param.name, env))
+            drawn = torch.randint(columns, shape, generator=generator)
+            inputs[param.name] = drawn.to(param.type.dtype.torch).to(device)
+            continue
         data = torch.randn(shape, generator=generator, dtype=torch.float32)
         if param.weight and len(shape) == 2:
             data = data / max(1, shape[-1]) ** 0.5
@@ -100,3 +108,12 @@ def random_inputs(
             data = 1.0 + 0.1 * data
         inputs[param.name] = data.to(DType(param.type.dtype).torch).to(device)
     return inputs
+
+
+def _columns_named(graph: Graph, index: str, env: Mapping[str, int]) -> int:
+    """Columns of the narrowest tile that an index is used on."""
+    found: list[int] = []
+    for node in graph.readers[index]:
+        tile = node.inputs[0]
+        found.append(graph.types[tile].cols.bind(env))
+    return min(found, default=1)

@@ -11,16 +11,23 @@ import torch
 
 
 class DType(str, Enum):
-    """The storage types of the language."""
+    """The storage types of the language. Integers are indices: nothing computes with them."""
 
     BF16 = "bf16"
     FP16 = "fp16"
     FP32 = "fp32"
+    I32 = "i32"
+    I64 = "i64"
 
     @property
     def bytes(self) -> int:
         """Size of one element in bytes."""
-        return 4 if self is DType.FP32 else 2
+        return self.torch.itemsize
+
+    @property
+    def is_index(self) -> bool:
+        """Whether its values name columns (i32, i64) and are not numbers to compute with."""
+        return self in (DType.I32, DType.I64)
 
     @property
     def torch(self) -> torch.dtype:
@@ -41,8 +48,23 @@ class DType(str, Enum):
         return self.value
 
 
-_TORCH = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
-_TRITON = {DType.BF16: "tl.bfloat16", DType.FP16: "tl.float16", DType.FP32: "tl.float32"}
+_TORCH = {
+    DType.BF16: torch.bfloat16,
+    DType.FP16: torch.float16,
+    DType.FP32: torch.float32,
+    DType.I32: torch.int32,
+    DType.I64: torch.int64,
+}
+_TRITON = {
+    DType.BF16: "tl.bfloat16",
+    DType.FP16: "tl.float16",
+    DType.FP32: "tl.float32",
+    DType.I32: "tl.int32",
+    DType.I64: "tl.int64",
+}
+
+#: The dtypes that blocks compute with.
+NUMBERS = tuple(d for d in DType if not d.is_index)
 _FROM_TORCH = {value: key for key, value in _TORCH.items()}
 
 
@@ -52,7 +74,7 @@ def dtype_from_torch(dtype: torch.dtype) -> DType | None:
 
 
 def promote(*dtypes: DType) -> DType:
-    """torch's promotion between tensors: equal stays, any mixture is fp32."""
+    """torch's promotion between tensors of numbers: equal stays, any mixture is fp32."""
     first = dtypes[0]
     return first if all(d is first for d in dtypes) else DType.FP32
 
@@ -145,7 +167,10 @@ _TYPE = re.compile(r"\s*(?P<dtype>\w+)\s*\[(?P<shape>[^\]]*)\]\s*")
 
 @dataclass(frozen=True)
 class TensorType:
-    """`bf16[M, 4096]`. Rank 1 is a row vector, `[M, 1]` a column vector, else a tile."""
+    """`bf16[M, 4096]`. Rank 1 is a row vector, `[M, 1]` a column vector, else a tile.
+
+    Indices are one per row: `i64[M]` is a column vector.
+    """
 
     dtype: DType
     shape: tuple[Dim, ...]
@@ -161,19 +186,26 @@ class TensorType:
     @property
     def layout(self) -> Layout:
         """Scalar, row vector, column vector or tile."""
+        if self.is_index_vector:
+            return Layout.COLUMN
         if self.rank == 1:
             return Layout.SCALAR if self.shape[0] == ONE else Layout.ROW
         return Layout.COLUMN if self.shape[-1] == ONE else Layout.TILE
 
     @property
+    def is_index_vector(self) -> bool:
+        """Whether it holds one column number per row: `i32[M]` or `i64[M]`."""
+        return self.dtype.is_index and self.rank == 1
+
+    @property
     def rows(self) -> Dim:
         """Rows of the tile (1 for a row vector)."""
-        return self.shape[0] if self.rank == 2 else ONE
+        return self.shape[0] if self.rank == 2 or self.is_index_vector else ONE
 
     @property
     def cols(self) -> Dim:
         """Columns of the tile."""
-        return self.shape[-1]
+        return ONE if self.is_index_vector else self.shape[-1]
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def _dtype(param: Param, value: Tensor) -> list[Diagnostic]:
         return []
     got = dtype_from_torch(value.dtype)
     fix = f"pass {param.name}.to({expected.torch})"
-    if got is not None:
+    if got is not None and got.is_index == expected.is_index:
         fix += f", or declare '{param.name}: {got}[...]'"
     return [
         Diagnostic(

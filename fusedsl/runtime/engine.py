@@ -307,6 +307,8 @@ class _Preparation:
         tensors = [*self.given, *self.static_tensors]
         names = [*self.names, *self.static]
         for slot, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+            if name in types and types[name].is_index_vector:
+                tensor = tensor.unsqueeze(-1)
             shape, item = tuple(tensor.shape), tensor.element_size()
             if self._is_padded(name, tensor):
                 stride = padded_stride(shape[-1], item)

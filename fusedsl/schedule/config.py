@@ -43,8 +43,12 @@ class TileConfig:
     ahead: int = 0
 
     def piece_width(self, paired: bool) -> int:
-        """Output columns the epilogue handles at a time: the width of a per-tile statistic."""
+        """Output columns the epilogue handles at a time."""
         return self.block_n // 2 if paired else self.block_n // self.sides
+
+    def tile_width(self, paired: bool) -> int:
+        """Output columns of a tile: what a per-tile statistic is taken over."""
+        return self.block_n // 2 if paired else self.block_n
 
     @property
     def options(self) -> dict[str, Any]:

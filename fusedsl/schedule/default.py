@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
-from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
+from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes, states
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
@@ -45,12 +45,14 @@ def choose(
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
         return replace(choose_rows(kernel, rows, cols, target), fast=fast)
-    return replace(_pointwise(rows, cols, target), fast=fast)
+    return replace(_pointwise(kernel, rows, cols, target), fast=fast)
 
 
 def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
-    """Whether every tile written is 16 bits wide: approximate functions then do not show."""
-    tiles = [plan.type_of(v) for v in kernel.writes]
+    """Whether every tile written or reduced is 16 bits wide: approximations then do not show."""
+    reduced = [n.inputs[0] for n in kernel.steps if "tiles" in n.attr_map or is_pick(n)]
+    written = [name for name in kernel.writes if name not in states(kernel)]
+    tiles = [plan.type_of(v) for v in (*written, *reduced)]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
 
 
@@ -161,9 +163,15 @@ def _interpreted_gemm(rows: int, cols: int, depth: int, paired: bool, exact: boo
 
 
 # elements --------------------------------------------------------------------------------------
-def _pointwise(rows: int, cols: int, target: Target) -> TileConfig:
+#: Rows of a program that merges per-tile states and computes columns alone: one cache line each.
+MERGED_ROWS = 32
+
+
+def _pointwise(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     block_n = min(1024, power_of_two(cols))
     if target.backend == "interpreter":
         return TileConfig(min(128, power_of_two(rows)), block_n)
     block_m = max(1, min(4096 // block_n, power_of_two(rows)))
+    if any(node.block.reduction is not None for node in kernel.steps):
+        block_m = min(block_m, MERGED_ROWS)
     return TileConfig(block_m, block_n, warps=4)

@@ -154,13 +154,27 @@ def is_exact(plan: Plan, kernel: KernelPlan) -> bool:
 
 
 def moved_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
-    """Bytes per element of each tile that the epilogue reads or writes."""
+    """Bytes per element of each tile that the epilogue reads or writes.
+
+    Beside such tiles per-tile states count as well: they are columns, but the registers of the
+    largest tile do not hold both.
+    """
     assert kernel.anchor is not None
     streamed = anchor_operands(kernel.anchor)
     used = {name for node in kernel.steps for name in node.inputs}
     moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
-    types = [plan.type_of(n) for n in moved if n not in streamed or n in used]
-    return tuple(t.dtype.bytes for t in types if t.layout is Layout.TILE)
+    tiles = [n for n in moved if n not in streamed or n in used]
+    tiles = [n for n in tiles if plan.type_of(n).layout is Layout.TILE]
+    if states(kernel).issuperset(tiles):
+        return ()
+    return tuple(plan.type_of(n).dtype.bytes for n in tiles)
+
+
+def states(kernel: KernelPlan) -> set[str]:
+    """Per-tile states that a kernel leaves or merges; they move through registers alone."""
+    kinds = [n for n in kernel.steps if n.block.kind is Kind.EPILOGUE and n.block.reduction]
+    left = {r.name for n in kinds if "tiles" in n.attr_map for r in n.results}
+    return left | {name for n in kinds if "tiles" not in n.attr_map for name in n.inputs}
 
 
 def epilogue_tiles(plan: Plan, kernel: KernelPlan, main_loop: str = "tma") -> tuple[int, ...]:

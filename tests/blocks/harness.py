@@ -45,6 +45,8 @@ EXAMPLES: dict[str, tuple[Any, ...]] = {
     "eps": (1e-6,),
     "tiles": (Dim(3),),
     "width": (Dim(K),),
+    "equals": (2,),
+    "ignore_index": (-100, 2),
 }
 
 #: Shapes of operands, by block and operand, or by operand. Everything else is a tile.
@@ -58,6 +60,10 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "half.x": (M, 2 * F),
     "gate": (M, 2 * F),
     "up": (M, 2 * F),
+    "index": (M,),
+    "target": (M,),
+    "merge_log_sum.maxima": (M, 3),
+    "merge_log_sum.sums": (M, 3),
     "merge_max.maxima": (M, 3),
     "merge_mean.sums": (M, 3),
     "merge_mean_square.sums": (M, 3),
@@ -85,8 +91,10 @@ def random_operands(block: Block, seed: int = 0, *, optional: bool = False) -> l
     values: list[Any] = []
     for spec in block.operands:
         data = torch.randn(shape_of(block, spec.name), generator=generator, dtype=torch.float64)
-        if block.name == "inv_rms":
+        if block.name in ("inv_rms", "merge_log_sum"):
             data = data.square()
+        if spec.index:
+            data = torch.randint(K, shape_of(block, spec.name), generator=generator)
         values.append(data if optional or not spec.optional else None)
     return values
 
@@ -128,7 +136,9 @@ def pointwise_source(block: Block, attrs: Mapping[str, Any], fast: bool, literal
     """A kernel `kernel(out, *operands, SIZE)` that applies a pointwise block."""
     parameters = inspect.signature(block.triton.fn).parameters
     names = [op.name for op in block.operands]
+    indices = {op.name for op in block.operands if op.index}
     args = [repr(literals[n]) if n in literals else f"tl.load(p_{n} + at)" for n in names]
+    args = [f"{a}.to(tl.int64)" if n in indices else a for n, a in zip(names, args, strict=True)]
     args += [f"{a.name.upper()}={attrs[a.name]!r}" for a in block.attrs]
     args += [f"FAST={fast}"] if "FAST" in parameters else []
     pointers = "".join(f"p_{n}, " for n in names if n not in literals)
@@ -146,6 +156,10 @@ def run_pointwise(
     """A pointwise block's Triton function on fp32 operands, broadcast; literals stay literals."""
     names = [op.name for op in block.operands]
     literals = {n: v for n, v in zip(names, operands, strict=True) if isinstance(v, float)}
+    operands = [
+        v[:, None] if op.index and isinstance(v, torch.Tensor) else v
+        for op, v in zip(block.operands, operands, strict=True)
+    ]
     tensors = torch.broadcast_tensors(*(v for v in operands if isinstance(v, torch.Tensor)))
     shape, count = tensors[0].shape, tensors[0].numel()
     size = min(1024, triton.next_power_of_2(max(count, 1)))
@@ -166,11 +180,15 @@ def reduction_source(reduction: Reduction, results: int) -> str:
     outs = [f"o{i}" for i in range(results)]
     lines = [PREAMBLE]
     functions = {n: getattr(reduction, n) for n in ("chunk", "merge", "merge_all", "finish")}
+    by_index = reduction.owner is not None
+    pointer, at_index = ("index, ", ", (start + cols)[None, :], i") if by_index else ("", "")
+    load = "    i = tl.load(index + rows)[:, None]\n" if by_index else ""
     lines += [imported(f) for f in functions.values()]
     call = {n: f.fn.__name__ for n, f in functions.items()}
     s, p, ys = ", ".join(states), ", ".join(pieces), ", ".join(f"y{i}" for i in range(results))
     store = "".join(f"    tl.store({o} + rows, y{i})\n" for i, o in enumerate(outs))
-    finish = f"    {ys} = {call['finish']}({s}, WIDTH=WIDTH)\n{store}"
+    known = f"{s}, i" if by_index else s
+    finish = f"{load}    {ys} = {call['finish']}({known}, WIDTH=WIDTH)\n{store}"
     start = "".join(
         f"    {n} = tl.full([ROWS], float('{v}'), tl.float32)\n"
         for n, v in zip(states, reduction.identity, strict=True)
@@ -178,22 +196,24 @@ def reduction_source(reduction: Reduction, results: int) -> str:
     lines.append(f"""
 
 @triton.jit
-def looped(x, {", ".join(outs)}, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def looped(
+    x, {pointer}{", ".join(outs)}, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr
+):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, COLS)
-{start}    done = 0
+{start}{load}    done = 0
     for start in range(0, WIDTH, COLS):
         valid = (start + cols < WIDTH)[None, :]
         count = tl.minimum(WIDTH - start, COLS)
         at = rows[:, None] * WIDTH + start + cols[None, :]
-        {p} = {call["chunk"]}(tl.load(x + at, mask=valid, other=0.0), valid, count)
+        {p} = {call["chunk"]}(tl.load(x + at, mask=valid, other=0.0), valid, count{at_index})
         {s} = {call["merge"]}(done, {s}, count, {p})
         done += count
 {finish}
 
 @triton.jit
 def joined(
-    {p}, counts, {", ".join(outs)}, PIECES, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    {p}, counts, {pointer}{", ".join(outs)}, PIECES, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     PADDED: tl.constexpr,
 ):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -214,14 +234,21 @@ def _padded_rows(x: torch.Tensor) -> torch.Tensor:
     return padded
 
 
-def run_reduction(block: Block, x: torch.Tensor, *, cols: int = 16) -> tuple[torch.Tensor, ...]:
+def run_reduction(
+    block: Block, x: torch.Tensor, index: torch.Tensor | None = None, *, cols: int = 16
+) -> tuple[torch.Tensor, ...]:
     """A reduction in pieces of `cols` columns (a power of two): [M, 1] fp32 per result."""
     reduction, results = block.reduction, max(1, len(block.results))
     assert reduction is not None
     padded = _padded_rows(x)
     outs = [torch.full((padded.shape[0],), float("nan"), device=DEVICE) for _ in range(results)]
     module = load_module(reduction_source(reduction, results))
-    module.looped[(1,)](padded, *outs, WIDTH=x.shape[1], ROWS=padded.shape[0], COLS=cols)
+    pointers = [padded, *outs]
+    if index is not None:
+        numbers = torch.zeros(len(padded), dtype=index.dtype)
+        numbers[: x.shape[0]] = index
+        pointers.insert(1, numbers.to(DEVICE))
+    module.looped[(1,)](*pointers, WIDTH=x.shape[1], ROWS=padded.shape[0], COLS=cols)
     return tuple(o[: x.shape[0], None].cpu() for o in outs)
 
 
@@ -279,7 +306,9 @@ def run_on_kernels(
     """A graph node by node on the Triton functions, in fp32; with `as_written` every result is
     rounded to its dtype. Projections and halves run in torch, in fp32."""
     env = bind_dims(graph, inputs)
-    values: dict[str, torch.Tensor] = {n: t.float() for n, t in inputs.items()}
+    values: dict[str, torch.Tensor] = {
+        n: t.float() if t.is_floating_point() else t for n, t in inputs.items()
+    }
     for node in graph.nodes:
         for result, value in zip(node.results, _run_node(node, values, env, cols), strict=True):
             kept = result.name not in graph.outputs and not as_written
@@ -293,7 +322,7 @@ def _run_node(
     node: Node, values: Mapping[str, torch.Tensor], env: Mapping[str, int], cols: int
 ) -> tuple[torch.Tensor, ...]:
     if node.block.kind is Kind.ROW_REDUCTION:
-        return run_reduction(node.block, values[node.inputs[0]], cols=cols)
+        return run_reduction(node.block, *(values[n] for n in node.inputs), cols=cols)
     if node.block.kind is Kind.POINTWISE:
         operands = [values[op] if isinstance(op, str) else op for op in node.operands]
         return (run_pointwise(node.block, operands, node.attr_map),)
@@ -302,8 +331,11 @@ def _run_node(
 
 def types_like(block: Block, dtype: str, *, optional: bool) -> dict[str, TensorType | None]:
     """Example operand types in one dtype."""
+    dtypes = {op.name: "i64" if op.index else dtype for op in block.operands}
     return {
-        op.name: tensor(dtype, *shape_of(block, op.name)) if optional or not op.optional else None
+        op.name: tensor(dtypes[op.name], *shape_of(block, op.name))
+        if optional or not op.optional
+        else None
         for op in block.operands
     }
 

@@ -52,7 +52,7 @@ def variants(name: str) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
 def graph_of(name: str, given: tuple[str, ...], attrs: dict[str, Any], dtypes: Any) -> Graph:
     block = library()[name]
     types = {
-        o.name: tensor(dtypes(o.name), *shape_of(block, o.name))
+        o.name: tensor("i64" if o.index else dtypes(o.name), *shape_of(block, o.name))
         if not o.optional or o.name in given
         else None
         for o in block.operands
@@ -70,7 +70,10 @@ def apply(name: str, run: Any, inputs: dict[str, torch.Tensor], attrs: dict[str,
 def test_expansion_is_the_reference_in_fp64(name: str) -> None:
     for given, attrs in variants(name):
         graph = verify(graph_of(name, given, attrs, lambda _: "fp32"))
-        inputs = {n: t.double() for n, t in random_inputs(graph, {}, seed=1).items()}
+        inputs = {
+            n: t.double() if t.is_floating_point() else t
+            for n, t in random_inputs(graph, {}, seed=1).items()
+        }
         expected = apply(name, library()[name].reference, inputs, attrs)
         torch.testing.assert_close(evaluate(graph, inputs)["y"], expected, rtol=1e-12, atol=1e-13)
 
@@ -90,7 +93,7 @@ def test_expansion_rounds_as_eager(name: str, dtype: str) -> None:
             continue
         eps = torch.finfo(eager.dtype).eps
         # fp32 is the working precision; a sum may round its larger term instead of the result
-        steps, size = (8 if dtype == "fp32" else 1), 0.0
+        steps, size = (8 if eager.dtype is torch.float32 else 1), 0.0
         if name in ("linear", "matmul", "layer_norm") and given:
             steps, size = 2 * steps, float(eager.abs().max())
         bound_ = steps * eps * torch.maximum(eager.double().abs(), torch.tensor(size)) + 1e-7
@@ -103,7 +106,8 @@ def test_expansion_carries_the_name_and_type_of_the_call(name: str) -> None:
         for out in ("auto", *DTYPES):
             graph = graph_of(name, given, {**attrs, "out_dtype": out}, lambda _: "bf16")
             assert graph.nodes[-1].name == "y" == graph.outputs[0]
-            assert graph.types["y"].dtype.value == ("bf16" if out == "auto" else out)
+            natural = "fp32" if name in ("cross_entropy", "log_sum_exp") else "bf16"
+            assert graph.types["y"].dtype.value == (natural if out == "auto" else out)
             assert all(n.block.kind is not Kind.COMPOSITE for n in graph.nodes)
             assert len({n.name for n in graph.nodes}) == len(graph.nodes)
 

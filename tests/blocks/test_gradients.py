@@ -22,7 +22,8 @@ def check(name: str, operands: list, attrs: dict) -> None:
     for spec, value in zip(block.operands, operands, strict=True):
         named[spec.name] = value
         if isinstance(value, torch.Tensor):
-            named[spec.name] = b.add_param(f"in_{spec.name}", tensor("fp32", *value.shape))
+            dtype = "i64" if spec.index else "fp32"
+            named[spec.name] = b.add_param(f"in_{spec.name}", tensor(dtype, *value.shape))
             inputs[f"in_{spec.name}"] = value
     dy = b.add_param("dy", tensor("fp32", ROWS, COLS))
     inputs["dy"] = torch.randn(ROWS, COLS, dtype=torch.float64)
@@ -44,7 +45,8 @@ def check(name: str, operands: list, attrs: dict) -> None:
 
 
 def _literal(value: object) -> bool:
-    return not isinstance(value, torch.Tensor)
+    """Whether nothing is derived by it: a number, or an index."""
+    return not isinstance(value, torch.Tensor) or not value.is_floating_point()
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

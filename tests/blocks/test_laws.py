@@ -46,6 +46,10 @@ class Case:
     def tiles(self) -> dict[str, torch.Tensor]:
         return {n: v for n, v in self.operands.items() if v is not None and v.dim() == 2}
 
+    def indices(self) -> dict[str, torch.Tensor]:
+        names = [o.name for o in self.block.operands if o.index]
+        return {n: self.operands[n] for n in names}
+
     def other(self, name: str) -> torch.Tensor:
         shape = self.operands[name].shape
         return torch.randn(shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
@@ -75,7 +79,8 @@ def check_rowwise(case: Case, law: Rowwise) -> None:
     tiles = {n: v for n, v in case.tiles().items() if n not in shared}
     changed = {n: torch.cat((v[:1] + 1.5, v[1:])) for n, v in tiles.items()}
     same(tuple(f[1:] for f in case(**changed)), tuple(f[1:] for f in before))
-    shuffled = case(**{n: v.flip(0) for n, v in tiles.items()})
+    rows = {**tiles, **case.indices()}
+    shuffled = case(**{n: v.flip(0) for n, v in rows.items()})
     same(shuffled, tuple(f.flip(0) for f in before))
 
 

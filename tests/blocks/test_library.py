@@ -17,10 +17,10 @@ from fusedsl.ir import Block, Kind
 from tests.blocks.harness import attr_variants, pointwise_source, reduction_source
 
 PUBLIC = {
-    "add", "cast", "div", "exp", "geglu", "gelu", "half", "layer_norm", "leaky_relu", "linear",
-    "matmul", "mul", "neg", "reglu", "relu", "rms_norm", "row_max", "row_mean", "row_mean_square",
-    "row_moments", "row_sum", "sigmoid", "silu", "softcap", "softmax", "squared_relu", "sub",
-    "swiglu", "tanh",
+    "add", "cast", "cross_entropy", "div", "exp", "geglu", "gelu", "half", "layer_norm",
+    "leaky_relu", "linear", "log_sum_exp", "matmul", "mul", "neg", "pick", "reglu", "relu",
+    "rms_norm", "row_max", "row_mean", "row_mean_square", "row_moments", "row_sum", "sigmoid",
+    "silu", "softcap", "softmax", "squared_relu", "sub", "swiglu", "tanh",
 }  # fmt: skip
 
 
@@ -94,6 +94,7 @@ for path in sys.argv[1:]:
         constants = {n: sizes[n] for n in names if n in sizes}
         signature = {n: "constexpr" if n in sizes else "*fp32" for n in names}
         signature.update({n: "i32" for n in names if n == "PIECES"})
+        signature.update({n: "*i64" for n in names if n == "index"})
         source = ASTSource(function, signature, constants)
         triton.compile(source, target=GPUTarget("cuda", 90, 32))
 print("compiled")

@@ -97,7 +97,16 @@ def test_limits() -> None:
         )
 
 
-@pytest.mark.parametrize("name", [n for n in POINTWISE if len(library()[n].operands) == 2])
+TWO = [n for n in POINTWISE if [op.index for op in library()[n].operands] == [False, False]]
+
+
+def test_zero_where_hides_whatever_stands_in_the_row() -> None:
+    x = torch.tensor([[1.0, math.nan], [2.0, -3.0], [math.inf, 4.0]])
+    actual = run_pointwise(library()["zero_where"], [x, torch.tensor([7, -100, 7])], {"equals": 7})
+    assert actual.tolist() == [[0.0, 0.0], [2.0, -3.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("name", TWO)
 def test_two_operands_broadcast_and_take_literals(name: str) -> None:
     block = library()[name]
     a, b = random_operands(block, seed=3)

@@ -13,7 +13,9 @@ from tests.blocks.harness import each, run_merge_all, run_reduction
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(encountered in|All-NaN):RuntimeWarning")
 
-REDUCTIONS = each(lambda b: b.kind is Kind.ROW_REDUCTION)
+REDUCTIONS = each(
+    lambda b: b.kind is Kind.ROW_REDUCTION and b.reduction is not None and b.reduction.owner is None
+)
 
 
 def rows(width: int) -> dict[str, torch.Tensor]:
@@ -47,6 +49,8 @@ def check(name: str, x: torch.Tensor, actual: tuple[torch.Tensor, ...], label: s
         "row_mean": (8 * unit * size,),
         "row_max": (torch.zeros_like(size),),
         "row_mean_square": (8 * unit * expected[0],),
+        # exp of a difference d is off by d units, and exp(-d) * d is below 1
+        "row_log_sum": (torch.zeros_like(size), 8 * unit * (1 + expected[-1].abs())),
         "row_moments": (2 * unit * size, 16 * unit * expected[-1] + drift),
     }[name]
     for result, value, bound in zip(actual, expected, bounds, strict=True):
@@ -128,3 +132,31 @@ def test_numerics_10_merged_statistics_of_huge_values(name: str) -> None:
 def test_the_largest_of_nothing() -> None:
     found = library()["row_max"].reference(torch.empty(3, 0))
     assert found.shape == (3, 1) and bool((found == -torch.inf).all())
+
+
+def test_log_sum_of_special_rows() -> None:
+    x = torch.randn(5, 20, generator=torch.Generator().manual_seed(6))
+    x[0] = -math.inf
+    x[1, 1:] = -math.inf
+    x[2, 3] = math.inf
+    x[3] *= 1e30
+    for cols in (4, 32):
+        largest, log_sum = run_reduction(library()["row_log_sum"], x, cols=cols)
+        expected = torch.logsumexp(x.double(), dim=1, keepdim=True)
+        torch.testing.assert_close((largest + log_sum).double(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_pick_takes_one_column_and_never_another(dtype: torch.dtype) -> None:
+    x = torch.randn(8, 50, generator=torch.Generator().manual_seed(7))
+    x[:, 20] = math.nan
+    x[5, 3] = math.inf
+    beyond = 2**32 + 7 if dtype is torch.int64 else 2**31 - 1
+    index = torch.tensor([0, 49, 16, 20, -1, 3, 50, beyond], dtype=dtype)
+    block = library()["pick"]
+    expected = block.reference(x, index)
+    assert expected.flatten()[:3].tolist() == [x[0, 0], x[1, 49], x[2, 16]]
+    assert expected.isnan().flatten().tolist() == [i in (3, 4, 6, 7) for i in range(8)]
+    for cols in (2, 16, 64):
+        (result,) = run_reduction(block, x, index, cols=cols)
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)

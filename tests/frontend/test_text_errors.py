@@ -27,7 +27,7 @@ SQUARE = "kernel f(x: bf16[M, 64], w: weight bf16[64, 64]) -> (y: bf16[M, 64]) {
         ("F0105", program("y = half(x, index=" + "9" * 30 + ");"), "9" * 30, "one of 0, 1"),
         ("F0201", program("y = rmsnorm(x);"), "rmsnorm", "did you mean 'rms_norm'?"),
         ("F0201", program("y = RMSNorm(x);"), "RMSNorm", "did you mean 'rms_norm'?"),
-        ("F0201", program("y = zzz(x);"), "zzz", "blocks: add, cast, div"),
+        ("F0201", program("y = zzz(x);"), "zzz", "blocks: add, cast, cross_entropy"),
         ("F0202", program("y = x + xx;"), "xx", "did you mean 'x'?"),
         ("F0202", program("y = x + Q;"), "Q", "names: x"),
         ("F0203", program("y = relu(x); y = silu(x);"), "y", "'y_1'"),

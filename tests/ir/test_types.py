@@ -6,6 +6,7 @@ import torch
 from fusedsl.ir import (
     MAX_DIM,
     NAME,
+    NUMBERS,
     ONE,
     Dim,
     DType,
@@ -19,17 +20,38 @@ from fusedsl.ir.types import is_fp32_range
 
 
 def test_dtypes():
-    assert [d.bytes for d in DType] == [2, 2, 4]
-    assert [d.torch for d in DType] == [torch.bfloat16, torch.float16, torch.float32]
-    assert [d.triton for d in DType] == ["tl.bfloat16", "tl.float16", "tl.float32"]
-    assert [d.wide_range for d in DType] == [True, False, True]
-    assert list(map(str, DType)) == ["bf16", "fp16", "fp32"]
+    assert [d.bytes for d in DType] == [2, 2, 4, 4, 8]
+    assert [d.torch for d in DType] == [
+        torch.bfloat16,
+        torch.float16,
+        torch.float32,
+        torch.int32,
+        torch.int64,
+    ]
+    assert [d.triton for d in DType] == [
+        "tl.bfloat16",
+        "tl.float16",
+        "tl.float32",
+        "tl.int32",
+        "tl.int64",
+    ]
+    assert [d.wide_range for d in DType] == [True, False, True, True, True]
+    assert list(map(str, DType)) == ["bf16", "fp16", "fp32", "i32", "i64"]
     assert dtype_from_torch(torch.float16) is DType.FP16
     assert dtype_from_torch(torch.float64) is None
 
 
-@pytest.mark.parametrize("a", DType)
-@pytest.mark.parametrize("b", DType)
+def test_an_index_vector_is_a_column():
+    index = tensor("i64", "M")
+    assert index.is_index_vector and index.layout is Layout.COLUMN
+    assert index.rows == Dim(1, "M") and index.cols == Dim(1)
+    assert index.nbytes({"M": 3}) == 24
+    assert not tensor("fp32", "M").is_index_vector
+    assert DType.I32 not in NUMBERS and DType.FP16 in NUMBERS
+
+
+@pytest.mark.parametrize("a", NUMBERS)
+@pytest.mark.parametrize("b", NUMBERS)
 def test_promotion_is_that_of_torch(a: DType, b: DType):
     assert promote(a, b).torch == torch.promote_types(a.torch, b.torch)
     assert promote(a) is a

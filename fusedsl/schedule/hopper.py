@@ -75,7 +75,11 @@ def shortlist(
 ) -> Iterator[TileConfig]:
     """The legal ones of the list, with as many stages and programs as fit."""
     item, tiles = operand_bytes(plan, kernel), epilogue_tiles(plan, kernel, main_loop)
+    # where accumulators come from tensor memory, 128 of a thread and a loaded tile do not fit
+    crowds = target.name != "sm_90" and len(tiles) > 1
     for block_m, block_n, block_k, warps, most, share in SHORTLIST:
+        if crowds and block_m * block_n > 64 * 32 * warps:
+            continue
         config = TileConfig(
             block_m,
             block_n,

@@ -14,8 +14,9 @@ from fusedsl.schedule.target import Target
 #: statistic, and of those where one depends on another, which would pass over it three times.
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 32768
 
-#: Widest row that a program passes over alone.
-ALONE_COLUMNS = 65536
+#: Widest row that a program takes alone. Wider ones would be shared by several programs that wait
+#: for each other; those kernels have not run on a GPU yet, so no row is wide enough for them.
+ALONE_COLUMNS = 1 << 31
 
 #: Columns of a looped row that are in flight at a time.
 LOOPED_COLUMNS = 8192

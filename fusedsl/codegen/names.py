@@ -12,7 +12,7 @@ SKELETON = frozenset(
         "WIDTH", "STREAM_M", "STREAM_K", "share", "term", "total", "lost",
         "tl", "triton", "tile", "tiles_m", "tiles_n", "group", "group_rows", "within",
         "tile_m", "tile_n", "row0", "col0", "acc", "a", "b", "step", "rows", "rows64", "row_live",
-        "first", "second", "left", "right", "col", "piece", "cols", "col_live", "side", "part",
+        "first", "second", "left", "right", "col", "cols", "col_live", "side", "part",
         "start", "min", "max", "range", "float", "lane", "a_rows", "a_live", "b_cols", "b_live",
         "number", "own", "lanes", "held", "shares", "slots", "turn", "turns", "groups", "mark",
         "here", "words_ptr", "SPAN", "PARTS", "PADDED_PARTS", "WAIT", "take_number", "publish",

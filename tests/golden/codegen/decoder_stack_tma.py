@@ -191,7 +191,6 @@ def k1_linear(
         # one dot made both halves: split them in registers
         first, second = tl.split(tl.permute(tl.reshape(acc, (BLOCK_M, 2, WIDTH)), (0, 2, 1)))
         col = col0
-        piece = tile_n
         cols = col + tl.arange(0, WIDTH)
         col_live = cols < N
         # half: a = swiglu(linear(rms_norm(x, gain_1, eps=1e-6), w_gate_up_1));
@@ -253,7 +252,6 @@ def k2_linear(
         for side in tl.static_range(SIDES):
             part = left if side == 0 else right
             col = col0 + side * WIDTH
-            piece = tile_n * SIDES + side
             cols = col + tl.arange(0, WIDTH)
             col_live = cols < N
             # linear: s = linear(a, w_down_1) + x;
@@ -338,7 +336,6 @@ def k3_linear(
         # one dot made both halves: split them in registers
         first, second = tl.split(tl.permute(tl.reshape(acc, (BLOCK_M, 2, WIDTH)), (0, 2, 1)))
         col = col0
-        piece = tile_n
         cols = col + tl.arange(0, WIDTH)
         col_live = cols < N
         # half: b = swiglu(linear(rms_norm(s, gain_2, eps=1e-6), w_gate_up_2));
@@ -400,7 +397,6 @@ def k4_linear(
         for side in tl.static_range(SIDES):
             part = left if side == 0 else right
             col = col0 + side * WIDTH
-            piece = tile_n * SIDES + side
             cols = col + tl.arange(0, WIDTH)
             col_live = cols < N
             # linear: y = linear(b, w_down_2) + s;

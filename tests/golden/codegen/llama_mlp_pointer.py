@@ -182,7 +182,6 @@ def k1_linear(
         # one dot made both halves: split them in registers
         first, second = tl.split(tl.permute(tl.reshape(acc, (BLOCK_M, 2, WIDTH)), (0, 2, 1)))
         col = col0
-        piece = tile_n
         cols = col + tl.arange(0, WIDTH)
         col_live = cols < N
         # half: a = swiglu(linear(h, w_gate_up));
@@ -257,7 +256,6 @@ def k2_linear(
         for side in tl.static_range(SIDES):
             part = left if side == 0 else right
             col = col0 + side * WIDTH
-            piece = tile_n * SIDES + side
             cols = col + tl.arange(0, WIDTH)
             col_live = cols < N
             # linear: y = linear(a, w_down) + x;

@@ -126,7 +126,6 @@ def k0_linear(
         for side in tl.static_range(SIDES):
             part = left if side == 0 else right
             col = col0 + side * WIDTH
-            piece = tile_n * SIDES + side
             cols = col + tl.arange(0, WIDTH)
             col_live = cols < N
             # linear: a = squared_relu(linear(h, w_up));
@@ -181,7 +180,6 @@ def k1_linear(
         for side in tl.static_range(SIDES):
             part = left if side == 0 else right
             col = col0 + side * WIDTH
-            piece = tile_n * SIDES + side
             cols = col + tl.arange(0, WIDTH)
             col_live = cols < N
             # linear: y = linear(a, w_down);

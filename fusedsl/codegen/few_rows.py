@@ -8,10 +8,10 @@ from fusedsl.blocks.gemm.decode import admit_next, await_earlier, fetch_ahead, g
 from fusedsl.codegen.body import Body
 from fusedsl.codegen.kernels import (
     Emitted,
-    _finish,
-    _operands,
-    _start_side,
-    _streamed,
+    epilogue,
+    finish,
+    operands,
+    streamed,
 )
 from fusedsl.codegen.rows import depends_on_none, emit_columns, statistics_pass
 from fusedsl.codegen.source import COUNTERS, Arg
@@ -33,23 +33,17 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
     epilogue loads and stores goes through pointers."""
     assert kernel.anchor is not None
     body = Body(plan, kernel, False, keep_roundings, "WIDTH")
-    slots = _operands(body, kernel, tma)
+    slots = operands(body, kernel, tma)
     slots["pointer_skip"] = "" if tma else main_loop("pointer_skip", _k_last(kernel))
     ahead = _ahead(body, kernel)
     partial = _partial_sums(plan, body, kernel)
-    stream, rest = _streamed(body, kernel)
+    stream, rest = streamed(body, kernel)
     # a kernel that sees all of K can take its statistics along the way
     whole = not partial["parts"]
     passes = _passes(body, kernel, "BLOCK_K" if whole else "STREAM_K")
     along = _along(passes.pop()) if whole and len(passes) == 1 else {}
-    columns: list[str] = []
-    side: list[str] = []
-    _start_side(body, kernel, side)
-    rest = emit_columns(body, rest, columns)
-    body.load_columns(rest, columns)
-    for node in rest:
-        body.emit(node, side)
-    return _finish(
+    columns, side = epilogue(body, kernel, rest)
+    return finish(
         kernel,
         body,
         "gemm/decode.py.jinja",

@@ -43,18 +43,19 @@ def emit_kernel(
         return _pointwise(kernel, body)
     if is_resident(kernel):
         lines = rows.resident(kernel, body)
-        return _finish(kernel, body, "row_reduction/resident.py.jinja", _CONFIG, body=lines)
+        return finish(kernel, body, "row_reduction/resident.py.jinja", _CONFIG, body=lines)
     if is_shared(kernel):
         config = (*_CONFIG, *rows.SHARED_CONFIG)
         slots = rows.shared(kernel, body)
-        return _finish(kernel, body, "row_reduction/shared.py.jinja", config, **slots)
+        return finish(kernel, body, "row_reduction/shared.py.jinja", config, **slots)
     slots = rows.looped(kernel, body)
-    return _finish(kernel, body, "row_reduction/looped.py.jinja", _CONFIG, **slots)
+    return finish(kernel, body, "row_reduction/looped.py.jinja", _CONFIG, **slots)
 
 
-def _finish(
+def finish(
     kernel: KernelPlan, emission: Body, template: str, config: tuple[str, ...], **slots: object
 ):
+    """The kernel: its skeleton with the slots filled, and its arguments in order."""
     args = [*emission.args.values(), Arg("M", "rows"), Arg("N", "dim", str(kernel.cols))]
     if kernel.anchor is not None:
         operand = anchor_operands(kernel.anchor)[0]
@@ -92,7 +93,7 @@ def _pointwise(kernel: KernelPlan, body: Body) -> Emitted:
     lines: list[str] = []
     for node in kernel.steps:
         body.emit(node, lines)
-    return _finish(kernel, body, "pointwise/pointwise.py.jinja", _CONFIG, body=lines)
+    return finish(kernel, body, "pointwise/pointwise.py.jinja", _CONFIG, body=lines)
 
 
 # projections -----------------------------------------------------------------------------------
@@ -100,16 +101,10 @@ def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, tiles: bool, keep_roundings
     body = Body(plan, kernel, tiles, keep_roundings, "WIDTH")
     anchor = kernel.anchor
     assert anchor is not None
-    slots = _operands(body, kernel, tma)
-    stream, rest = _streamed(body, kernel)
-    columns: list[str] = []
-    side: list[str] = []
-    _start_side(body, kernel, side)
-    rest = rows.emit_columns(body, rest, columns)
-    body.load_columns(rest, columns)
-    for node in rest:
-        body.emit(node, side)
-    return _finish(
+    slots = operands(body, kernel, tma)
+    stream, rest = streamed(body, kernel)
+    columns, side = epilogue(body, kernel, rest)
+    return finish(
         kernel,
         body,
         "gemm/gemm.py.jinja",
@@ -125,7 +120,8 @@ def _gemm(plan: Plan, kernel: KernelPlan, tma: bool, tiles: bool, keep_roundings
     )
 
 
-def _operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
+def operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
+    """The slots of the main loop, and its arguments."""
     anchor = kernel.anchor
     assert anchor is not None
     x, w = anchor_operands(anchor)
@@ -150,6 +146,18 @@ def _operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
     return {"pointer_setup": "", "main_loop": main_loop("tma", paired, k_last)}
 
 
+def epilogue(body: Body, kernel: KernelPlan, nodes: list[Node]) -> tuple[list[str], list[str]]:
+    """Lines of the epilogue: what is the same for all columns, and what a piece of them takes."""
+    columns: list[str] = []
+    side: list[str] = []
+    _start_side(body, kernel, side)
+    nodes = rows.emit_columns(body, nodes, columns)
+    body.load_columns(nodes, columns)
+    for node in nodes:
+        body.emit(node, side)
+    return columns, side
+
+
 def _start_side(body: Body, kernel: KernelPlan, side: list[str]) -> None:
     anchor = kernel.anchor
     assert anchor is not None
@@ -163,7 +171,7 @@ def _start_side(body: Body, kernel: KernelPlan, side: list[str]) -> None:
         body.store(anchor.name, side)
 
 
-def _streamed(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[Node]]:
+def streamed(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[Node]]:
     """The phase that takes statistics of the streamed operand, and the steps left over."""
     if not kernel.streamed:
         return {}, list(kernel.steps)

@@ -5,7 +5,8 @@
 | `program` | the public objects: `Program`, `BoundProgram` |
 | `check` | what a caller passed, held against the signature |
 | `binding`, `weight_set` | bind-time values, and whether they are still right |
-| `engine` | prepares calls: layouts, configurations, arguments |
+| `engine` | what the calls of a program share: sources, kernels, prepared calls |
+| `preparation` | prepares a call: layouts, configurations, arguments |
 | `recipe` | a call that can run: allocate, fill in, launch |
 | `prepared`, `driver` | a call that has run: guard, packed parameters, the CUDA driver |
 | `launch` | one kernel, compiled and launched through Triton |

@@ -21,7 +21,7 @@ from typing import Any
 from fusedsl.codegen import Arg, KernelSource, ProgramSource, column_tiles, compile_time_value
 from fusedsl.fuse import Plan
 from fusedsl.runtime.binding import padded_stride, streamed_names
-from fusedsl.schedule import Target, TileConfig, choose
+from fusedsl.schedule import Target, TileConfig, choose, usable_loop
 
 #: What Triton specialises pointers and strides on.
 _ALIGNMENT = 16
@@ -72,20 +72,12 @@ def schedule(plan: Plan, target: Target, env: Mapping[str, int], tma: ProgramSou
     for kernel, source in zip(plan.kernels, tma.kernels, strict=True):
         described = [arg for arg in source.args if arg.role == "descriptor"]
         fits = {arg.name: _describable(plan, arg, full) for arg in described}
-        loops[kernel.name] = _loop(target, fits)
+        loops[kernel.name] = usable_loop(target.main_loop, fits)
         configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name]).on(target)
         for symbol, writer, _ in plan.tile_symbols():
             if writer is kernel:
                 full[symbol] = column_tiles(kernel, configs[kernel.name], full)
     return Schedule(target, loops, configs, full)
-
-
-def _loop(target: Target, fits: Mapping[str, bool]) -> str:
-    if not fits or target.main_loop == "pointer":
-        return "pointer"
-    if all(fits.values()):
-        return "tma"
-    return "mixed" if fits["a_desc"] and fits["b_desc"] else "pointer"
 
 
 def _describable(plan: Plan, arg: Arg, env: Mapping[str, int]) -> bool:

@@ -33,7 +33,7 @@ from fusedsl.schedule.rows import (
 from fusedsl.schedule.signature import Extent, family, signature
 from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.space import candidates
-from fusedsl.schedule.target import Target
+from fusedsl.schedule.target import Target, usable_loop
 
 __all__ = [
     "CHAINED_COLUMNS",
@@ -54,4 +54,5 @@ __all__ = [
     "row_class",
     "row_segments",
     "signature",
+    "usable_loop",
 ]

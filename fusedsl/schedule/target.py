@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
@@ -80,3 +81,13 @@ class Target:
     def names() -> tuple[str, ...]:
         """Every name `parse` knows."""
         return tuple(_KNOWN)
+
+
+def usable_loop(wanted: str, fits: Mapping[str, bool]) -> str:
+    """The main loop of a projection whose descriptors (by argument) can express their values or
+    not: `wanted`, or what comes closest to it."""
+    if wanted == "pointer" or not fits:
+        return "pointer"
+    if wanted == "tma" and all(fits.values()):
+        return "tma"
+    return "mixed" if fits["a_desc"] and fits["b_desc"] else "pointer"

@@ -64,8 +64,9 @@ PRELUDE = """
         l.run([t.data_ptr() for t in tensors], tensors, 7) for l in self.launches]
     import fusedsl.runtime.configure as configure
     import fusedsl.runtime.engine as engine
+    import fusedsl.runtime.preparation as preparation
     engine.check_device = lambda device: None
-    engine.target_of = lambda device: Target.parse("sm_90")
+    engine.target_of = preparation.target_of = lambda device: Target.parse("sm_90")
 
     program = fusedsl.compile('''
     kernel mlp(x: bf16[M, 64], gain: weight bf16[64], w_up: weight bf16[96, 64],

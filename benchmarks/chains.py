@@ -12,6 +12,7 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fusedsl
-from benchmarks.common import row, side_by_side, write
+from benchmarks.common import collect, row, side_by_side
 from fusedsl.runtime.roofline import copy_bandwidth, limit, product_flops
 
 #: name → (rows, hidden, feed-forward, width of q, k and v together)
@@ -161,16 +162,13 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     modes = () if options.no_compile else ("default", "max-autotune-no-cudagraphs")
-    rows: list[dict[str, Any]] = []
-    for size in options.sizes.split(","):
-        for name in options.chains.split(","):
-            rows.append(measure(size, CHAINS[name], modes))
-            print(rows[-1], flush=True)
     peak = {
         "bandwidth_gb_s": round(copy_bandwidth("cuda") / 1e9, 1),
         "tflops": {"bf16": round(product_flops("cuda", torch.bfloat16) / 1e12, 1)},
     }
-    print(write("chains", rows, peak=peak))
+    picked = product(options.sizes.split(","), options.chains.split(","))
+    rows = (measure(size, CHAINS[name], modes) for size, name in picked)
+    collect("chains", rows, peak=peak)
 
 
 if __name__ == "__main__":

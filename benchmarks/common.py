@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fusedsl.bench import device_name, record, row, versions
 from fusedsl.runtime.timing import side_by_side
 
-__all__ = ["RESULTS", "device_name", "row", "side_by_side", "versions", "write"]
+__all__ = ["RESULTS", "collect", "device_name", "row", "side_by_side", "versions", "write"]
 
 RESULTS = Path(__file__).parent / "results"
 
 
+def collect(name: str, rows: Iterable[dict[str, Any]], **extra: Any) -> Path:
+    """Print each row as it is measured, and write `results/<name>.json` at the end.
+
+    Until then the rows lie in `<name>.partial.json`, so that a run cut short leaves what it has
+    measured and does not touch an older result.
+    """
+    done: list[dict[str, Any]] = []
+    partial = f"{name}.partial"
+    for found in rows:
+        done.append(found)
+        print(found, flush=True)
+        write(partial, done, **extra)
+    path = write(name, done, **extra)
+    (RESULTS / f"{partial}.json").unlink(missing_ok=True)
+    print(path)
+    return path
+
+
 def write(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
-    """Write `results/<name>.json` and give its path."""
+    """Write `results/<name>.json`, at once or not at all, and give its path."""
     RESULTS.mkdir(exist_ok=True)
     module = Path(sys.argv[0]).stem
     command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(record(command, rows, **extra), indent=1) + "\n")
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(json.dumps(record(command, rows, **extra), indent=1) + "\n")
+    os.replace(fresh, path)
     return path

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 import fusedsl
 from benchmarks.chains import CHAINS, SIZES
-from benchmarks.common import row, write
+from benchmarks.common import collect, row
 from fusedsl.runtime.timing import graph_ms
 
 #: (size, most rows, bar): what a block may cost, in reads of its weights.
@@ -90,12 +91,9 @@ def main() -> None:
     options = parser.parse_args()
     modes = () if options.no_compile else ("default", "max-autotune-no-cudagraphs")
     speed = copy_speed()
-    rows: list[dict[str, Any]] = []
-    for size in options.sizes.split(","):
-        for count in options.rows.split(","):
-            rows.append(measure(size, int(count), speed, modes))
-            print(rows[-1], flush=True)
-    print(write("decode", rows, copy_gb_per_s=round(speed / 1e6, 1)))
+    picked = product(options.sizes.split(","), options.rows.split(","))
+    rows = (measure(size, int(count), speed, modes) for size, count in picked)
+    collect("decode", rows, copy_gb_per_s=round(speed / 1e6, 1))
 
 
 if __name__ == "__main__":

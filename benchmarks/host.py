@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import fusedsl
-from benchmarks.common import row, write
+from benchmarks.common import collect, row
 from fusedsl.ir import random_inputs
 from fusedsl.runtime.timing import host_us
 
@@ -70,11 +70,8 @@ def main() -> None:
     parser.add_argument("--rows", default="1,64,256")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for m in options.rows.split(","):
-        rows.append(measure(int(m), not options.no_compile))
-        print(rows[-1], flush=True)
-    print(write("host", rows))
+    counts = options.rows.split(",")
+    collect("host", (measure(int(m), not options.no_compile) for m in counts))
 
 
 if __name__ == "__main__":

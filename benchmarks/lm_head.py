@@ -20,7 +20,7 @@ from torch import Tensor
 
 import fusedsl
 from benchmarks.chains import rms_norm
-from benchmarks.common import row, side_by_side, write
+from benchmarks.common import collect, row, side_by_side
 
 #: Time over the bare projection's, and memory over the logits'.
 BAR, MEMORY_BAR = 1.05, 0.02
@@ -109,13 +109,9 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     modes = () if options.no_compile else ("default",)
-    rows: list[dict[str, Any]] = []
+    sizes = (options.rows, options.width, options.vocabulary)
     with torch.no_grad():
-        for capped in (False, True):
-            sizes = (options.rows, options.width, options.vocabulary)
-            rows.append(measure(*sizes, capped, modes))
-            print(rows[-1], flush=True)
-    print(write("lm_head", rows))
+        collect("lm_head", (measure(*sizes, capped, modes) for capped in (False, True)))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 import fusedsl
-from benchmarks.common import row, side_by_side, write
+from benchmarks.common import collect, row, side_by_side
 
 SHAPES = (
     (32768, 256), (32768, 384), (32768, 1024), (32768, 4096), (32768, 5120), (32768, 8192),
@@ -88,6 +89,7 @@ def first(outputs: Any) -> torch.Tensor:
 def measure(kind: str, m: int, n: int, compiled: bool) -> dict[str, Any]:
     """One kind of row kernel at one shape."""
     torch._dynamo.reset()
+    torch.cuda.empty_cache()
     tiles, weights = operands(kind, m, n)
     eager = eager_of(kind, n)
     program: Any = fusedsl.compile(PROGRAMS[kind].format(n=n))
@@ -122,13 +124,8 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--kinds", default=",".join(PROGRAMS), help="which, with commas")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for m, n in SHAPES:
-        for kind in options.kinds.split(","):
-            rows.append(measure(kind, m, n, not options.no_compile))
-            print(rows[-1], flush=True)
-            torch.cuda.empty_cache()
-    print(write("norms", rows))
+    picked = product(SHAPES, options.kinds.split(","))
+    collect("norms", (measure(kind, m, n, not options.no_compile) for (m, n), kind in picked))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Graph, Param
 from fusedsl.rewrite import RewriteResult
+from fusedsl.runtime import binaries
 from fusedsl.runtime.binding import Binding, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
@@ -122,8 +123,8 @@ class Program(_Caller):
     ):
         self.stages = stages
         self.options = options
-        if torch.cuda.is_initialized() and not interprets():
-            get_ready()
+        if torch.cuda.is_initialized() and not interprets() and not binaries.folder().is_dir():
+            get_ready()  # no process has kept a kernel here: there will be something to compile
         engine = Engine(stages.source, stages.plan, options.to_json(), header)
         engine.tuner = tune_new if tune else None
         super().__init__(engine, stages.source.params)
@@ -179,8 +180,6 @@ class Program(_Caller):
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
         device = given[0].device if given else torch.device("cpu")
-        if device.type == "cuda" and not interprets():
-            get_ready()  # beside the folding
         with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)

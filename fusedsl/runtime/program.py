@@ -21,7 +21,7 @@ from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain, nominal_dims
 from fusedsl.runtime.launch import get_ready
 from fusedsl.runtime.load import interprets
-from fusedsl.runtime.prepared import Prepared
+from fusedsl.runtime.prepared import Call, Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
 from fusedsl.runtime.tune import Progress, Tuned, random_tensors, tune_new
@@ -72,7 +72,7 @@ class _Caller:
         self._params = tuple(params)
         self._names = tuple(p.name for p in params)
         #: The last call and what it ran on: tried first.
-        self._last: tuple[Prepared, Binding] | None = None
+        self._last: tuple[Call, Binding] | None = None
         #: Parameters that must be the same tensors, unchanged, for a prepared call to hold.
         self._fixed: frozenset[str] = frozenset()
 
@@ -91,9 +91,9 @@ class _Caller:
                 self._engine.keep(binding, key, recipe)
         prepared = recipe.prepared
         if prepared is not None and not poison:
-            outputs = prepared(binding, tensors)
+            outputs = prepared.call(binding, tensors)
             if outputs is not None:
-                self._last = prepared, binding
+                self._last = prepared.call, binding
                 return outputs
         if binding.device is not None and binding.device.type == "cuda":
             binding.wait(stream_getter()(binding.device.index))

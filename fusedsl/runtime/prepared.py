@@ -26,11 +26,13 @@ import torch
 from torch import Tensor
 from triton import knobs
 
-from fusedsl.runtime import driver
+from fusedsl import settings
+from fusedsl.runtime import driver, replay
 from fusedsl.runtime.binding import Binding, version_of
 from fusedsl.runtime.device import capturing_getter, device_getter, stream_getter
 from fusedsl.runtime.launch import hooked
 from fusedsl.runtime.recipe import APART, Descriptor, Recipe
+from fusedsl.runtime.replay import Graphs
 from fusedsl.runtime.written import hooks, same_layouts, written
 
 #: A prepared call.
@@ -120,7 +122,8 @@ class _Packed:
             self._maps[slot].append((described, packed, index))
         self.calls = tuple(launch.call for launch in self._launches)
         self._slots = prepared.slots
-        self.seen: list[int] = []
+        self.graphs = Graphs(self._launches, lane.stream)
+        self.seen: tuple[int, ...] = ()
         self.base = 0
         for slot, tensor in enumerate(recipe.static, recipe.given):
             self.set(slot, tensor.data_ptr())
@@ -131,10 +134,10 @@ class _Packed:
         for described, packed, index in self._maps[slot]:
             packed.hold(index, described.at(pointer))
 
-    def move(self, pointers: list[int]) -> None:
+    def move(self, pointers: tuple[int, ...]) -> None:
         """From now on the tensors of a call lie there; those that have not moved cost nothing."""
         seen = self.seen
-        self.seen = []  # in case of a failure half way
+        self.seen = ()  # in case of a failure half way
         for number, slot in enumerate(self._slots):
             if not seen or seen[number] != pointers[number]:
                 self.set(slot, pointers[number])
@@ -211,6 +214,13 @@ class Prepared:
             status = driver.launcher()(config, function, parameters, None)  # nothing was launched
         driver.check(status, "cuLaunchKernelEx")
 
+    def replay_again(self, status: int, graph: Any, stream: Any) -> None:
+        """The same for a graph."""
+        if status == driver.NO_CONTEXT:
+            driver.ensure(self._context)
+            status = replay.launcher()(graph, stream)
+        driver.check(status, "cuGraphLaunch")
+
     def _written(self, tensors: Sequence[Tensor], versions: Mapping[int, int]) -> Call:
         """`call`, written out for this many tensors, outputs and launches."""
         names: dict[str, Any] = {
@@ -243,9 +253,17 @@ class Prepared:
             names |= {f"place{i}": tensors[i].data_ptr()}
         for i, (shape, strides, dtype) in enumerate(self._outputs):
             names |= {f"new_shape{i}": shape, f"new_strides{i}": strides, f"new_dtype{i}": dtype}
-        large = self._bytes > LANE_BYTES
+        large, launches = self._bytes > LANE_BYTES, len(self.recipe.launches)
+        replayed = settings.current().replay and launches > 1 and not large and replay.usable()
+        if replayed:
+            names |= {"replay": replay.launcher(), "replay_again": self.replay_again}
         text = written(
-            len(tensors), tuple(versions), len(self._outputs), len(self.recipe.launches), large
+            len(tensors),
+            tuple(versions),
+            len(self._outputs),
+            launches,
+            large=large,
+            replayed=replayed,
         )
         exec(compile(text, "<a prepared call>", "exec"), names)
         return names["call"]

@@ -51,10 +51,7 @@ def call(binding, tensors):
         packed = packed_of.get(lane) or packed_for(lane)
         {workspace}
         {outputs}= {allocations}
-        pointers = [{inputs}{results}]
-        if packed.seen != pointers:
-            packed.move(pointers)
-        {calls}= packed.calls
+        pointers = ({inputs}{results})
         {launches}
     finally:
         lanes[stream].append(lane)
@@ -80,23 +77,53 @@ _WORKSPACE = """workspace = allocate((size,), (1,), uint8)
             place(packed, base)
 """
 
+_LAUNCHES = """if packed.seen != pointers:
+            packed.move(pointers)
+        {calls}= packed.calls
+        {each}
+"""
+
 _LAUNCH = """status = launch(*c{i}, None)
         if status:
             again(status, *c{i})
 """
 
+_REPLAY = """graphs = packed.graphs
+        graph = graphs.handles.get(pointers)
+        if graph is not None:
+            status = replay(graph, graphs.stream)
+            if status:
+                replay_again(status, graph, graphs.stream)
+            return {outputs}
+        {launches}
+        graphs.launched(pointers)
+"""
 
-def written(tensors: int, held: Sequence[int], outputs: int, launches: int, large: bool) -> str:
+
+def written(
+    tensors: int,
+    held: Sequence[int],
+    outputs: int,
+    launches: int,
+    *,
+    large: bool = False,
+    replayed: bool = False,
+) -> str:
     """The text of `call(binding, tensors)`.
 
     `held` are the tensors that must stay the same objects. A `large` workspace is allocated by the
-    call; others belong to the lane.
+    call; others belong to the lane. A `replayed` call uses graphs (`replay`).
     """
 
     def each(text: str, over: Sequence[int], between: str = "") -> str:
         return between.join(text.format(i=i) for i in over)
 
     inputs, results = range(tensors), range(outputs)
+    made = each("o{i}, ", results)
+    calls = each("c{i}, ", range(launches))
+    text = _LAUNCHES.format(calls=calls, each=each(_LAUNCH, range(launches), " " * 8))
+    if replayed:
+        text = _REPLAY.format(outputs=made, launches=text)
     return _CALL.format(
         tensors=each("t{i}, ", inputs) or "()",
         given=each("t{i}, ", inputs),
@@ -107,11 +134,10 @@ def written(tensors: int, held: Sequence[int], outputs: int, launches: int, larg
         differ=each(_DIFFER, inputs, " or ") or "False",
         held=each(_HELD, held, " " * 8),
         workspace=_WORKSPACE if large else "",
-        outputs=each("o{i}, ", results),
+        outputs=made,
         allocations=each("allocate(new_shape{i}, new_strides{i}, new_dtype{i}), ", results),
         results=each("o{i}.data_ptr(), ", results),
-        calls=each("c{i}, ", range(launches)),
-        launches=each(_LAUNCH, range(launches), " " * 8),
+        launches=text,
     )
 
 

@@ -13,9 +13,9 @@ from fusedsl.runtime.written import same_layouts, written
 class Packed:
     def __init__(self, launches: int):
         self.calls = tuple((i, "function", "parameters") for i in range(launches))
-        self.seen, self.base, self.moves = [], 0, []
+        self.seen, self.base, self.moves = (), 0, []
 
-    def move(self, pointers: list[int]) -> None:
+    def move(self, pointers: tuple[int, ...]) -> None:
         self.seen = pointers
         self.moves.append(pointers)
 
@@ -60,7 +60,7 @@ def play(tensors=(), outputs=1, launches=1, held=(), large=False, status=()):
     for i in range(outputs):
         names |= {f"new_shape{i}": (i + 1, 2), f"new_strides{i}": (2, 1)}
         names |= {f"new_dtype{i}": torch.float32}
-    exec(written(len(tensors), held, outputs, launches, large), names)
+    exec(written(len(tensors), held, outputs, launches, large=large), names)
     done.chain, done.names = chain, names
     return names["call"], done
 
@@ -80,7 +80,7 @@ def test_any_number_of_tensors_outputs_and_launches(tensors, outputs, launches, 
     first, second = call(binding(), given), call(binding(), given)
     assert [tuple(t.shape) for t in first] == [(i + 1, 2) for i in range(outputs)]
     assert len(done.launched) == 2 * launches and done.lanes[7] == ["lane"]
-    pointers = [t.data_ptr() for t in (*given, *second)]
+    pointers = tuple(t.data_ptr() for t in (*given, *second))
     assert done.packed.seen == pointers and len(done.placed) == 2 * large
 
 

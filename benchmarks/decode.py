@@ -4,9 +4,10 @@
 
 The graph holds the whole block (norm, gate and up projection, SwiGLU, down projection, residual)
 once for each of eight sets of weights, so that no weight is found in the L2 cache; times are for
-one block. The limit is one read of the weights at the speed of a device-to-device copy measured in
-the same run, outside a graph: a graph hands copies to a slower engine (bytes read and written). Peers, eager torch and torch.compile, are captured the same
-way. All outputs, taken after the last replay, are verified against fp64.
+one block. The limit is one read of the weights at the speed of a device-to-device copy (bytes read
+and written) measured in the same run, outside a graph: a graph hands copies to a slower engine.
+Peers, eager torch and torch.compile, are captured as the product is. All outputs, taken after the
+last replay, are verified against fp64.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from fusedsl.codegen.templates import fragment, main_loop
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts
 
-_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "PRECISION", "SPLIT", "AHEAD", "PDL")
+_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "PRECISION", "SPLIT", "PDL")
 
 #: What the skeleton calls.
 FEW_ROWS_FUNCTIONS = (admit_next, await_earlier, fetch_ahead, gather_parts)
@@ -29,18 +29,15 @@ FEW_ROWS_FUNCTIONS = (admit_next, await_earlier, fetch_ahead, gather_parts)
 #: How a loaded value becomes fp32.
 _WIDENED = ".to(tl.float32)"
 
-#: Bytes that a request for a cache line brings.
-_LINE = 128
-
 
 def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: bool) -> Emitted:
     """Emit a projection of few rows. `tma`: operands come through tensor descriptors; what the
     epilogue loads and stores goes through pointers."""
     assert kernel.anchor is not None
     body = Body(plan, kernel, False, keep_roundings, "WIDTH")
-    slots = operands(body, kernel, tma)
+    slots = _operands(body, kernel, tma)
     slots["pointer_skip"] = "" if tma else main_loop("pointer_skip", _k_last(kernel))
-    ahead = _ahead(body, kernel)
+    ahead = _ahead(body, kernel) if tma else ""
     partial = _partial_sums(plan, body, kernel)
     stream, rest = streamed(body, kernel)
     # a kernel that sees all of K can take its statistics along the way
@@ -54,10 +51,11 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
         kernel,
         body,
         "gemm/decode.py.jinja",
-        _CONFIG,
+        (*_CONFIG, "AHEAD") if tma else _CONFIG,
         K="K",
         tma=tma,
         paired=kernel.paired,
+        halves=kernel.paired and tma,
         tile_n="BLOCK_N // 2" if kernel.paired else "BLOCK_N",
         ahead=ahead,
         stream=stream,
@@ -68,6 +66,19 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
         **partial,
         **slots,
     )
+
+
+def _operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
+    """The slots of the main loop. The halves of a pair come as tiles of their own: the tensor core
+    would take a stacked tile from registers, which are loaded anew before it is done with them
+    (triton 3.6 on sm_90)."""
+    slots = operands(body, kernel, tma)
+    if tma and kernel.paired:
+        described = body.args["b_desc"]
+        block = ("HALF_N", "BLOCK_K") if _k_last(kernel) else ("BLOCK_K", "HALF_N")
+        body.args["b_desc"] = replace(described, block=block, view="")
+        slots["main_loop"] = main_loop("tma_halves", _k_last(kernel), "N")
+    return slots
 
 
 def _k_last(kernel: KernelPlan) -> bool:
@@ -81,8 +92,8 @@ def _ahead(body: Body, kernel: KernelPlan) -> str:
     weight = anchor_operands(kernel.anchor)[1]
     body.args.setdefault("b_ptr", Arg("b_ptr", "pointer", weight))
     body.args.setdefault("b_stride", Arg("b_stride", "stride", weight))
-    line = _LINE // body.type_of(weight).dtype.bytes
-    return main_loop("ahead", kernel.paired, _k_last(kernel), "N", "K", line)
+    item = body.type_of(weight).dtype.bytes
+    return main_loop("ahead", kernel.paired, _k_last(kernel), "N", "K", item)
 
 
 def _partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, object]:

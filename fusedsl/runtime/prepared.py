@@ -33,7 +33,7 @@ from fusedsl.runtime.device import capturing_getter, device_getter, stream_gette
 from fusedsl.runtime.launch import hooked
 from fusedsl.runtime.recipe import APART, Descriptor, Recipe
 from fusedsl.runtime.replay import Graphs
-from fusedsl.runtime.written import hooks, same_layouts, written
+from fusedsl.runtime.written import code, hooks, same_layouts
 
 #: A prepared call.
 Call = Callable[[Binding, Sequence[Any]], tuple[Tensor, ...] | None]
@@ -257,15 +257,8 @@ class Prepared:
         replayed = settings.current().replay and launches > 1 and not large and replay.usable()
         if replayed:
             names |= {"replay": replay.launcher(), "replay_again": self.replay_again}
-        text = written(
-            len(tensors),
-            tuple(versions),
-            len(self._outputs),
-            launches,
-            large=large,
-            replayed=replayed,
-        )
-        exec(compile(text, "<a prepared call>", "exec"), names)
+        outputs, held = len(self._outputs), tuple(versions)
+        exec(code(len(tensors), held, outputs, launches, large, replayed), names)
         return names["call"]
 
 

@@ -7,8 +7,9 @@ tensors, outputs and launches that it has, and what it knows of them are its glo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -139,6 +140,15 @@ def written(
         results=each("o{i}.data_ptr(), ", results),
         launches=text,
     )
+
+
+@functools.cache
+def code(
+    tensors: int, held: tuple[int, ...], outputs: int, launches: int, large: bool, replayed: bool
+) -> CodeType:
+    """`written`, compiled once for every call of the same numbers."""
+    text = written(tensors, held, outputs, launches, large=large, replayed=replayed)
+    return compile(text, "<a prepared call>", "exec")
 
 
 def same_layouts(tensors: Sequence[Tensor]) -> Callable[..., bool]:

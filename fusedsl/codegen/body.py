@@ -19,6 +19,7 @@ from fusedsl.ir import (
     ONE,
     Dim,
     DType,
+    Gathers,
     HalvesOf,
     Kind,
     Layout,
@@ -194,8 +195,12 @@ class Body:
     def _elementwise(self, node: Node, lines: list[str]) -> None:
         texts: list[str] = []
         layouts: list[Layout] = []
+        picked = [node.operand(law.weight) for law in node.block.laws_of(Gathers)]
         for operand in node.operands:
-            text, layout = self.operand(operand, lines)
+            if operand in picked:
+                text, layout = self._picked(node, str(operand), lines), Layout.TILE
+            else:
+                text, layout = self.operand(operand, lines)
             texts.append(text)
             layouts.append(layout)
         name = self.namer.fresh(node.name)
@@ -206,6 +211,14 @@ class Body:
         if self.keep_roundings and dtype is not DType.FP32:
             lines.append(fragment("round", name, name, dtype.triton))
         self.values[node.name] = Var(name, joined(layouts))
+
+    def _picked(self, node: Node, weight: str, lines: list[str]) -> str:
+        """The rows of a weight that an index names, one for each row; NaN where it names none."""
+        index, name = self.index(node, lines), self.namer.fresh(f"{weight}_rows")
+        rows = self.dim(self.type_of(weight).rows)
+        slots = (name, self.pointer(weight), self.stride(weight), index, rows)
+        lines += fragment("load_picked", *slots).split("\n")
+        return name
 
     def _attributes(self, node: Node, function: object) -> list[str]:
         known = {n.upper(): v for n, v in node.attrs}
@@ -283,7 +296,7 @@ class Body:
         return states
 
     def index(self, node: Node, lines: list[str]) -> str:
-        """The index of a reduction by index, loaded if need be."""
+        """The index that a node picks by, loaded if need be."""
         (name,) = (n for n in node.inputs if self.type_of(n).dtype.is_index)
         return self.operand(name, lines)[0]
 

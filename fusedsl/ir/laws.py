@@ -26,7 +26,7 @@ class HomogeneousIn:
 
 @dataclass(frozen=True)
 class Rowwise:
-    """Row i of the result depends on row i of tile operands only."""
+    """Row i of the result depends on row i of tile operands only, and on weights."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,26 @@ class StatisticOf:
     merge: str
 
 
+@dataclass(frozen=True)
+class Picks:
+    """f[i] = operand[i, index[i]], and NaN where the index names no column."""
+
+    operand: str
+    index: str
+
+
+@dataclass(frozen=True)
+class Gathers:
+    """f = operand ⊙ weight[index], and NaN in rows whose index names no row of `weight`.
+
+    The kernel that computes it loads the rows of `weight` through the index.
+    """
+
+    operand: str
+    weight: str
+    index: str
+
+
 Law = (
     LinearIn
     | HomogeneousIn
@@ -99,4 +119,6 @@ Law = (
     | Contracts
     | HalvesOf
     | StatisticOf
+    | Picks
+    | Gathers
 )

@@ -64,7 +64,37 @@ def test_logits_are_never_stored() -> None:
     statistics, gemm, finish = program.kernels
     assert gemm.kind is Kind.GEMM and finish.kind is Kind.POINTWISE
     assert "logits" not in program.plan.stored and finish.cols.factor == 1
-    assert statistics.writes == ("inv_rms_1",)
+    assert set(statistics.writes) == {"inv_rms_1", "row_sum_1"}
+
+
+def test_the_head_does_not_look_for_the_target_where_that_costs_more() -> None:
+    """The row kernel picks the target's logit; of few columns, the projection does."""
+    for columns, blocks in ((256, ("mul_picked", "row_sum")), (255, ())):
+        program = fusedsl.compile(head(columns=columns))
+        statistics, gemm, _ = program.kernels
+        assert statistics.blocks[2:] == blocks and ("pick" in gemm.blocks) is not bool(blocks)
+    picked = fusedsl.compile(head(columns=256)).kernels[0].picked
+    assert picked == {"fold_scale_1"}
+    plan = fusedsl.compile(head(columns=256)).plan
+    # x, the rows of the weight, the target; the statistic, the logit
+    assert plan.kernel_bytes(plan.kernels[0], {"M": 10}) == 10 * (2 * 64 + 2 * 64 + 8 + 4 + 4)
+
+
+@pytest.mark.parametrize("width", [64, 100, 3100])
+def test_picked_logits_alone_need_no_projection(width: int, device: str) -> None:
+    """Rows held in registers, and rows read in a loop."""
+    columns = 4 * width
+    program = fusedsl.compile(f"""
+kernel picked(x: bf16[M, {width}], w: weight bf16[{columns}, {width}], t: i64[M])
+    -> (y: fp32[M, 1]) {{
+  y = pick(softcap(linear(x, w), cap=7), t, out_dtype=fp32);
+}}""")
+    assert [k.kind for k in program.kernels] == [Kind.ROW_REDUCTION]
+    inputs = random_inputs(program.graph("source"), {"M": 7}, seed=3, device=device)
+    hard_targets({"target": inputs["t"]}, columns)
+    (found,) = program.run_poisoned(*(inputs[p.name] for p in program.graph("source").params))
+    exact = evaluate(program.graph("source"), inputs)["y"]
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def test_logits_that_are_also_an_output(device: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fusedsl.codegen.helpers import function_name, functions_of, parameters
 from fusedsl.codegen.names import Namer
+from fusedsl.codegen.scales import absorbed, unscaled
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment
 from fusedsl.codegen.tiles import store_pick, store_state
@@ -66,12 +67,14 @@ class Body:
     keep_roundings: bool
     width: str
     namer: Namer = field(init=False)
+    absorbed: frozenset[str] = field(init=False)
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     keep: str = ""
     spread: bool = False
 
     def __post_init__(self) -> None:
+        self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
         self.namer = Namer(frozenset(functions))
 
@@ -175,7 +178,10 @@ class Body:
 
     # nodes -------------------------------------------------------------------------------------
     def emit(self, node: Node, lines: list[str]) -> None:
-        """Emit one node that is no reduction, and its stores."""
+        """Emit one node that is no reduction, and its stores; nothing for one whose scale its
+        reader applies."""
+        if node.name in self.absorbed:
+            return
         lines.append(f"# {node.block.name}: {node.origin or node.name}")
         if node.block.has_law(HalvesOf):
             self._half(node, lines)
@@ -205,7 +211,7 @@ class Body:
             layouts.append(layout)
         name = self.namer.fresh(node.name)
         function = node.block.triton
-        texts += self._attributes(node, function)
+        texts += self.attributes(node, function, len(node.operands))
         lines.append(fragment("call", [name], function_name(function), texts))
         dtype = node.type.dtype
         if self.keep_roundings and dtype is not DType.FP32:
@@ -220,10 +226,11 @@ class Body:
         lines += fragment("load_picked", *slots).split("\n")
         return name
 
-    def _attributes(self, node: Node, function: object) -> list[str]:
+    def attributes(self, node: Node, function: object, first: int) -> list[str]:
+        """A node's attributes as arguments: what a function takes after `first` operands."""
         known = {n.upper(): v for n, v in node.attrs}
         texts: list[str] = []
-        for parameter in parameters(function)[len(node.operands) :]:
+        for parameter in parameters(function)[first:]:
             if parameter == "FAST":
                 texts.append("FAST=FAST")
                 continue
@@ -285,9 +292,13 @@ class Body:
         """State of the columns at hand. Names of the state's variables, each [BLOCK_M]."""
         assert node.block.reduction is not None
         indexed = is_pick(node)
-        masked = self.rounded(value, lines) if indexed else self.masked(value, lines)
+        scale = ""
+        if value in self.absorbed:
+            source, scale = unscaled(self, value, lines)
+        else:
+            source = self.rounded(value, lines) if indexed else self.masked(value, lines)
         states = self.state_names(node)
-        arguments = [masked, "col_live[None, :]", count]
+        arguments = [source, "col_live[None, :]", count, *([scale] if scale else [])]
         arguments += ["cols[None, :]", self.index(node, lines)] if indexed else []
         # rows wait for memory; an epilogue waits for its arithmetic
         quick = self.width == "WIDTH" and "FAST" in parameters(node.block.reduction.chunk)

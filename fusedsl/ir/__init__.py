@@ -39,6 +39,7 @@ from fusedsl.ir.interpret import (
 from fusedsl.ir.laws import (
     Contracts,
     Elementwise,
+    FactorsOut,
     Gathers,
     HalvesOf,
     HomogeneousIn,
@@ -69,11 +70,11 @@ from fusedsl.ir.verify import verify
 
 __all__ = [
     "MAX_DIM", "NAME", "NUMBERS", "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary",
-    "Call", "Contracts", "DType", "Dim", "Elementwise", "Gathers", "Graph", "GraphBuilder",
-    "HalvesOf", "HomogeneousIn", "IndexRange", "Kind", "Law", "Layout", "LinearIn", "Node",
-    "Operand", "OperandSpec", "OperandType", "Param", "Picks", "Places", "Positive", "Reduction",
-    "Result", "Rowwise", "Scales", "Shifts", "StatisticOf", "TensorType", "TypeProblem",
-    "arrange_call", "as_tuple", "bind_dims", "call_reference", "dtype_from_torch", "evaluate",
-    "evaluate_eager", "index_range", "infer_types", "print_graph", "print_node", "print_operand",
-    "print_value", "promote", "random_inputs", "tensor", "verify",
+    "Call", "Contracts", "DType", "Dim", "Elementwise", "FactorsOut", "Gathers", "Graph",
+    "GraphBuilder", "HalvesOf", "HomogeneousIn", "IndexRange", "Kind", "Law", "Layout", "LinearIn",
+    "Node", "Operand", "OperandSpec", "OperandType", "Param", "Picks", "Places", "Positive",
+    "Reduction", "Result", "Rowwise", "Scales", "Shifts", "StatisticOf", "TensorType",
+    "TypeProblem", "arrange_call", "as_tuple", "bind_dims", "call_reference", "dtype_from_torch",
+    "evaluate", "evaluate_eager", "index_range", "infer_types", "print_graph", "print_node",
+    "print_operand", "print_value", "promote", "random_inputs", "tensor", "verify",
 ]  # fmt: skip

@@ -6,7 +6,9 @@ Every declared law is checked on random fp64 data for the block that claims it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,24 @@ class Gathers:
     index: str
 
 
+@dataclass(frozen=True)
+class FactorsOut:
+    """f(scale · x) = attr · inner(x, scale): a reader may apply the positive `attr` itself.
+
+    Fields:
+        operand: x.
+        attr: name of the attribute.
+        triton: `inner` as a `@triton.jit` function `(x, scale, ATTR, FAST)`; scale is a number or
+            a column of the tile x.
+        reference: `inner` in torch: `(x, scale, attr)`.
+    """
+
+    operand: str
+    attr: str
+    triton: Any
+    reference: Callable[..., Any]
+
+
 Law = (
     LinearIn
     | HomogeneousIn
@@ -121,4 +141,5 @@ Law = (
     | StatisticOf
     | Picks
     | Gathers
+    | FactorsOut
 )

@@ -14,6 +14,7 @@ from fusedsl.ir import (
     Block,
     Contracts,
     Elementwise,
+    FactorsOut,
     Gathers,
     HalvesOf,
     HomogeneousIn,
@@ -144,6 +145,13 @@ def check_gathers(case: Case, law: Gathers) -> None:
     same((found[2:],), (x[2:] * w[index[2:]],))
 
 
+def check_factors_out(case: Case, law: FactorsOut) -> None:
+    x, scale = case.operands[law.operand], 0.1 + torch.rand(5, 1, dtype=torch.float64)
+    factor = case.attrs[law.attr]
+    assert factor > 0
+    same(case(**{law.operand: scale * x}), (factor * law.reference(x, scale, factor),))
+
+
 def check_statistic(case: Case, law: StatisticOf) -> None:
     partial, merge = library()[law.partial], library()[law.merge]
     for width in (1, 2, 7, 12, 64):
@@ -169,6 +177,7 @@ CHECKS: dict[type[Law], Callable[[Case, Any], None]] = {
     StatisticOf: check_statistic,
     Picks: check_picks,
     Gathers: check_gathers,
+    FactorsOut: check_factors_out,
 }
 
 CLAIMS = [(b.name, law) for b in library().values() for law in b.laws]

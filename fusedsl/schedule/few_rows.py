@@ -14,6 +14,9 @@ from fusedsl.schedule.target import Target
 #: The most tiles of a kernel whose K is shared: each has a counter (`codegen.COUNTERS`).
 MOST_SHARED_TILES = 1024
 
+#: Columns of each half of a pair: the rows that the tensor core takes at a time from sm_90 on.
+HALF_COLUMNS = 64
+
 #: Fewest steps of K that are worth a program of their own.
 FEWEST_STEPS = 4
 
@@ -28,6 +31,11 @@ class _Shape:
     item: int
     paired: bool
     may_share: bool
+
+
+def takes_halves(target: Target, main_loop: str, item: int) -> bool:
+    """Whether the halves of a pair are operands of their own of the tensor core."""
+    return target.has_pdl and main_loop != "pointer" and item == 2
 
 
 def choose_few_rows(
@@ -75,12 +83,17 @@ def _streaming(config: TileConfig, shape: _Shape, target: Target) -> TileConfig:
     """Tiles for 16-bit operands from sm_90 on (measured on an H200; docs/performance.md).
 
     A kernel that does not share K finishes in one round of programs, so that no few tiles come
-    last: two on a multiprocessor, or one that is twice as wide where there are more tiles or x is
-    as tall as a narrow tile is wide. One that does has a single program there, with more stages.
+    last: two on a multiprocessor, or one that is wider where there are more tiles, or where x is
+    so tall that two would have few steps in flight. One that does has a single program there, with
+    more stages.
     """
-    tiles = -(-shape.cols // (32 if shape.paired else 64))
+    tiles = -(-shape.cols // 64)
+    if shape.paired:
+        config = replace(config, block_n=2 * HALF_COLUMNS)
     if _shares(shape, tiles):
         return replace(config, stages=6 if config.block_m == 16 else 4)
+    if shape.paired:
+        return replace(config, stages=3 if tiles > target.sms else 4)
     if tiles <= target.sms or (tiles <= 2 * target.sms and config.block_m == 16):
         return config
     return replace(config, block_n=128, stages=3 if tiles > 2 * target.sms else 4)

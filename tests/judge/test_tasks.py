@@ -150,7 +150,7 @@ def test_ignored_rows_count(tmp_path: Path) -> None:
         ("'i64', high='N'", "", "unknown dim 'N'"),
         ("'i64', high='V', fill='normal'", "", "its fill is auto or a function"),
         ("high='V'", "", "its dtype is not i32 or i64"),
-        ("'i64', high='V', low=9", "", "has no values"),
+        ("'i64', high='V', low=50", "", "has no values"),
         ("'i16', high='V'", "", "beyond fp32, fp16, bf16, i32, i64"),
         ("high='V'", ", dtype='i64'", "beyond fp32, fp16, bf16"),
     ],

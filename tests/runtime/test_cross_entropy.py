@@ -10,6 +10,7 @@ import fusedsl
 from fusedsl.diagnostics import FusedslError
 from fusedsl.frontend import Kernel
 from fusedsl.ir import Kind, Layout, evaluate, evaluate_eager, random_inputs
+from fusedsl.runtime.tune import random_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
@@ -146,6 +147,12 @@ kernel rows(z: {dtype}[M, {columns}], target: i64[M])
             value.double(), exact[name], rtol=1e-6, atol=2e-6, equal_nan=True, msg=name
         )
     assert found["loss"][6] == 0 and found["whole"][2] == torch.inf
+
+
+def test_indices_for_tuning_name_columns() -> None:
+    graph = fusedsl.compile(head(columns=150)).graph("source")
+    target = random_tensors(graph, {"M": 500}, torch.device("cpu"))[-1]
+    assert target.dtype is torch.int64 and target.min() >= 0 and 75 < target.max() < 150
 
 
 def test_a_strided_target(device: str) -> None:

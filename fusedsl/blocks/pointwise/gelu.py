@@ -16,7 +16,7 @@ from fusedsl.ir import Attr, Block, Elementwise, GraphBuilder, Kind, OperandSpec
 def gelu(x, APPROXIMATE: tl.constexpr, FAST: tl.constexpr):
     """x * Phi(x), Phi the normal distribution function, in fp32 registers."""
     if APPROXIMATE == "tanh":
-        return times_sigmoid(x, 0.7978845608028654 * (x + 0.044715 * x * x * x), FAST)
+        return times_sigmoid(x, x * (0.7978845608028654 + 0.035677408136300125 * (x * x)), FAST)
     else:
         return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
 

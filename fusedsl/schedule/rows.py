@@ -14,16 +14,16 @@ from fusedsl.schedule.target import Target
 #: statistic, and of those where one depends on another, which would pass over it three times.
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 32768
 
-#: Widest row that a program takes alone. Wider ones would be shared by several programs that wait
-#: for each other; those kernels have not run on a GPU yet, so no row is wide enough for them.
-ALONE_COLUMNS = 1 << 31
+#: Widest row that a program takes alone where it passes over it twice: of kernels that take sums and
+#: read a tile and a row vector, and of others. Wider ones are shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS = 32768, 16384
 
 #: Columns of a looped row that are in flight at a time.
 LOOPED_COLUMNS = 8192
 
-#: Columns of a program's part of a shared row, the most programs that share one, and the programs
-#: of an SM.
-PART_COLUMNS, MOST_PARTS, SHARING_PROGRAMS = 8192, 64, 6
+#: Columns of a program's part of a shared row and columns of each of its threads, the most programs
+#: that share one, and the threads of an SM.
+PART_COLUMNS, PART_PER_THREAD, MOST_PARTS, SHARING_THREADS = 4096, 32, 64, 640
 
 #: Most segments of a row that is kept in registers.
 _SEGMENTS = 8
@@ -38,8 +38,21 @@ def is_resident(kernel: KernelPlan) -> bool:
 
 
 def is_shared(kernel: KernelPlan) -> bool:
-    """Whether several programs may share a row."""
-    return kernel.cols.symbol is None and kernel.cols.factor > ALONE_COLUMNS
+    """Whether several programs may share a row, each with a part of it in registers."""
+    most = MOST_PARTS * 2 * PART_COLUMNS
+    return kernel.cols.symbol is None and _alone(kernel) < kernel.cols.factor <= most
+
+
+def _alone(kernel: KernelPlan) -> int:
+    """Widest row that a program takes alone."""
+    if _is_chained(kernel):
+        return CHAINED_COLUMNS
+    return ALONE_OTHERS if _has_moments(kernel) or len(kernel.reads) > 2 else ALONE_COLUMNS
+
+
+def _has_moments(kernel: KernelPlan) -> bool:
+    """Whether a statistic of the kernel is about its mean."""
+    return any(len(node.results) > 1 for node in kernel.steps)
 
 
 def _is_chained(kernel: KernelPlan) -> bool:
@@ -71,10 +84,10 @@ def row_segments(cols: int) -> tuple[int, int]:
 def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     """The default configuration of a kernel over whole rows."""
     if target.backend == "interpreter":
-        widest = cols if is_resident(kernel) else min(cols, 4096)
+        widest = cols if is_resident(kernel) or is_shared(kernel) else min(cols, 4096)
         programs = 1 if is_shared(kernel) else 0
         return TileConfig(min(128, power_of_two(rows)), power_of_two(widest), programs=programs)
-    moments = any(len(node.results) > 1 for node in kernel.steps)
+    moments = _has_moments(kernel)
     if is_resident(kernel):
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
@@ -111,11 +124,16 @@ def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
 
 
 def _shared(rows: int, cols: int, target: Target) -> TileConfig:
-    """Parts that stay in the L1 cache; more of them where rows are too few to fill the machine."""
-    block = min(2048, power_of_two(cols))
-    chunks = -(-cols // block)
-    programs = SHARING_PROGRAMS * target.sms
-    wanted = max(-(-cols // PART_COLUMNS), min(programs // rows, chunks))
-    parts = min(wanted, MOST_PARTS, chunks, programs)
-    parts = -(-chunks // -(-chunks // parts))  # none of them without columns
-    return TileConfig(1, block, warps=4, parts=parts, programs=programs // parts * parts)
+    """Parts that stay in registers; narrower ones where rows are too few to fill the machine."""
+    threads = SHARING_THREADS * target.sms
+    block = PART_COLUMNS
+    while -(-cols // block) > MOST_PARTS:
+        block *= 2
+    while -(-cols // (block // 2)) <= MOST_PARTS and rows * cols < threads * PART_PER_THREAD:
+        if block <= 1024:
+            break
+        block //= 2
+    parts = -(-cols // block)
+    warps = max(1, min(block // PART_PER_THREAD, _MAX_THREADS) // target.warp_size)
+    programs = threads // (warps * target.warp_size)
+    return TileConfig(1, block, warps=warps, parts=parts, programs=programs // parts * parts)

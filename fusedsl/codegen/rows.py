@@ -20,17 +20,17 @@ from fusedsl.schedule import row_segments
 #: What the kernels of shared rows are configured by, besides the tile.
 SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 
-#: Whether a program of a shared row stores a row before it reduces its part of the next one, or
-#: after. The loads of the next are issued first either way: the store hides their latency, or the
-#: reduction that of what the parts tell each other.
-STORE_FIRST = True
+#: Whether a program of a shared row reduces its part of the next one after it has stored the row at
+#: hand, or before the last wait for the other parts of that. The loads of the next are issued ahead
+#: of both: the store hides their latency, or their reduction that of the last wait.
+STORE_FIRST = False
 
 
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
     """The whole row in registers, in segments of one width that cover it closely."""
     lines: list[str] = []
     body.load_indices(kernel.steps, lines)
-    body.spread = all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
+    body.spread = _may_spread(kernel, body)
     rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
     while remaining:
@@ -42,6 +42,11 @@ def resident(kernel: KernelPlan, body: Body) -> list[str]:
         rows.reduce(statistics, lines)
         remaining = [n for n in remaining if n not in statistics]
     return lines
+
+
+def _may_spread(kernel: KernelPlan, body: Body) -> bool:
+    """Whether row vectors may lie as tiles do: none of them is stored."""
+    return all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
 
 
 @dataclass
@@ -196,7 +201,7 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     of this part (of the next row, in the first round), that merge all parts', and what follows.
     """
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
-    body.keep = "evict_first"
+    body.keep, body.spread = "evict_first", _may_spread(kernel, body)
     remaining = list(kernel.steps)
     rounds = [_Round(_next_statistics(remaining))]
     body.held = "next"

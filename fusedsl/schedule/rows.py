@@ -12,10 +12,10 @@ from fusedsl.schedule.target import Target
 
 #: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
 #: statistic, and of those where one depends on another, which would pass over it three times.
-RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 32768
+RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
-#: Widest row that a program takes alone where it passes over it twice: of kernels that take sums and
-#: read a tile and a row vector, and of others. Wider ones are shared by several programs.
+#: Widest row that a program takes alone where it passes over it twice: of kernels that take sums
+#: and read a tile and a row vector, and of others. Wider ones are shared by several programs.
 ALONE_COLUMNS, ALONE_OTHERS = 32768, 16384
 
 #: Columns of a looped row that are in flight at a time.
@@ -25,10 +25,14 @@ LOOPED_COLUMNS = 8192
 #: that share one, and the threads of an SM.
 PART_COLUMNS, PART_PER_THREAD, MOST_PARTS, SHARING_THREADS = 4096, 32, 64, 640
 
+#: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
+SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
+
 #: Most segments of a row that is kept in registers.
 _SEGMENTS = 8
 
-_MAX_THREADS = 1024
+#: Threads of a program, and elements of a tile (as `legality.py` has them).
+_MAX_THREADS, _MAX_ELEMENTS = 1024, 1 << 20
 
 
 def is_resident(kernel: KernelPlan) -> bool:
@@ -39,8 +43,7 @@ def is_resident(kernel: KernelPlan) -> bool:
 
 def is_shared(kernel: KernelPlan) -> bool:
     """Whether several programs may share a row, each with a part of it in registers."""
-    most = MOST_PARTS * 2 * PART_COLUMNS
-    return kernel.cols.symbol is None and _alone(kernel) < kernel.cols.factor <= most
+    return kernel.cols.symbol is None and _alone(kernel) < kernel.cols.factor <= SHARED_COLUMNS
 
 
 def _alone(kernel: KernelPlan) -> int:
@@ -85,8 +88,9 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
     """The default configuration of a kernel over whole rows."""
     if target.backend == "interpreter":
         widest = cols if is_resident(kernel) or is_shared(kernel) else min(cols, 4096)
-        programs = 1 if is_shared(kernel) else 0
-        return TileConfig(min(128, power_of_two(rows)), power_of_two(widest), programs=programs)
+        block = power_of_two(widest)
+        block_m = min(128, power_of_two(rows), max(1, _MAX_ELEMENTS // block))
+        return TileConfig(block_m, block, programs=1 if is_shared(kernel) else 0)
     moments = _has_moments(kernel)
     if is_resident(kernel):
         return _resident(rows, cols, moments, target)

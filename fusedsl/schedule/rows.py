@@ -21,15 +21,22 @@ ALONE_COLUMNS, ALONE_OTHERS = 32768, 16384
 #: Columns of a looped row that are in flight at a time.
 LOOPED_COLUMNS = 8192
 
-#: Columns of a program's part of a shared row and columns of each of its threads, the most programs
-#: that share one, and the threads of an SM.
-PART_COLUMNS, PART_PER_THREAD, MOST_PARTS, SHARING_THREADS = 4096, 32, 64, 640
+#: Columns of a program's part of a shared row and columns of each of its threads (half as many
+#: where rows start at any address: each column is then a load), and the most parts of a row.
+PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
+
+#: Threads of an SM that such programs fill, of kernels that store one tile and of others: no more
+#: than its registers hold, or the last programs would start when the first ones end.
+SHARING_THREADS, SHARING_THREADS_OTHERS = 512, 384
 
 #: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
 SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
 
 #: Most segments of a row that is kept in registers.
 _SEGMENTS = 8
+
+#: Columns of 16 bytes, and of the narrowest part.
+_VECTOR, _NARROWEST_PART = 8, 1024
 
 #: Threads of a program, and elements of a tile (as `legality.py` has them).
 _MAX_THREADS, _MAX_ELEMENTS = 1024, 1 << 20
@@ -95,7 +102,7 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
     if is_resident(kernel):
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
-        return _shared(rows, cols, target)
+        return _shared(kernel, rows, cols, target)
     return _looped(cols, moments, target)
 
 
@@ -127,17 +134,19 @@ def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
     return TileConfig(1, block, warps=warps)
 
 
-def _shared(rows: int, cols: int, target: Target) -> TileConfig:
+def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     """Parts that stay in registers; narrower ones where rows are too few to fill the machine."""
-    threads = SHARING_THREADS * target.sms
+    per_sm = SHARING_THREADS if len(kernel.writes) == 1 else SHARING_THREADS_OTHERS
+    per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
+    threads = per_sm * target.sms
     block = PART_COLUMNS
     while -(-cols // block) > MOST_PARTS:
         block *= 2
-    while -(-cols // (block // 2)) <= MOST_PARTS and rows * cols < threads * PART_PER_THREAD:
-        if block <= 1024:
+    while block > _NARROWEST_PART and rows * cols < threads * per_thread:
+        if -(-cols // (block // 2)) > MOST_PARTS:
             break
         block //= 2
     parts = -(-cols // block)
-    warps = max(1, min(block // PART_PER_THREAD, _MAX_THREADS) // target.warp_size)
-    programs = threads // (warps * target.warp_size)
+    warps = max(1, min(block // per_thread, _MAX_THREADS) // target.warp_size)
+    programs = max(1, per_sm // (warps * target.warp_size)) * target.sms
     return TileConfig(1, block, warps=warps, parts=parts, programs=programs // parts * parts)

@@ -1,7 +1,7 @@
 """Rows over several programs, on the interpreter: it runs programs one after another, so that a
 launch that does not wait is repeated, in the same workspace, until every step's states are there.
-A slot holds the last of every fourth turn of a group, and a turn of no row comes after the last one,
-so that a group can take three rows here.
+A slot holds the last of every fourth turn of a group, and a turn of no row comes after the last, so
+that a group can take three rows here.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fusedsl.blocks.gemm.decode import admit_next, await_earlier, fetch_ahead, gather_parts
@@ -13,19 +15,19 @@ from fusedsl.codegen.kernels import (
     operands,
     streamed,
 )
-from fusedsl.codegen.rows import depends_on_none, emit_columns, statistics_pass
+from fusedsl.codegen.rows import depends_on_none, emit_columns, lanes_pass, statistics_pass
 from fusedsl.codegen.source import COUNTERS, Arg
-from fusedsl.codegen.templates import main_loop
+from fusedsl.codegen.templates import fragment, main_loop
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts
 
-_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "PRECISION", "SPLIT", "AHEAD", "PDL")
+_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "PRECISION", "SPLIT", "PDL")
 
 #: What the skeleton calls.
 FEW_ROWS_FUNCTIONS = (admit_next, await_earlier, fetch_ahead, gather_parts)
 
-#: Bytes that a request for a cache line brings.
-_LINE = 128
+#: How a loaded value becomes fp32.
+_WIDENED = ".to(tl.float32)"
 
 
 def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: bool) -> Emitted:
@@ -33,35 +35,50 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
     epilogue loads and stores goes through pointers."""
     assert kernel.anchor is not None
     body = Body(plan, kernel, False, keep_roundings, "WIDTH")
-    slots = operands(body, kernel, tma)
+    slots = _operands(body, kernel, tma)
     slots["pointer_skip"] = "" if tma else main_loop("pointer_skip", _k_last(kernel))
-    ahead = _ahead(body, kernel)
+    ahead = _ahead(body, kernel) if tma else ""
     partial = _partial_sums(plan, body, kernel)
     stream, rest = streamed(body, kernel)
     # a kernel that sees all of K can take its statistics along the way
     whole = not partial["parts"]
-    passes = _passes(body, kernel, "BLOCK_K" if whole else "STREAM_K")
-    along = _along(passes.pop()) if whole and len(passes) == 1 else {}
+    passes: list[dict[str, list[str]]] = []
+    along = _along(body, kernel) if whole else {}
+    if not along:
+        passes = _passes(body, kernel)
     columns, side = epilogue(body, kernel, rest)
     return finish(
         kernel,
         body,
         "gemm/decode.py.jinja",
-        _CONFIG,
+        (*_CONFIG, "AHEAD") if tma else _CONFIG,
         K="K",
         tma=tma,
         paired=kernel.paired,
+        halves=kernel.paired and tma,
         tile_n="BLOCK_N // 2" if kernel.paired else "BLOCK_N",
         ahead=ahead,
         stream=stream,
         passes=passes,
         along=along,
-        wide="BLOCK_K" if whole else "STREAM_K",
         column_lines=columns,
         side_lines=side,
         **partial,
         **slots,
     )
+
+
+def _operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
+    """The slots of the main loop. The halves of a pair come as tiles of their own: the tensor core
+    would take a stacked tile from registers, which are loaded anew before it is done with them
+    (triton 3.6 on sm_90)."""
+    slots = operands(body, kernel, tma)
+    if tma and kernel.paired:
+        described = body.args["b_desc"]
+        block = ("HALF_N", "BLOCK_K") if _k_last(kernel) else ("BLOCK_K", "HALF_N")
+        body.args["b_desc"] = replace(described, block=block, view="")
+        slots["main_loop"] = main_loop("tma_halves", _k_last(kernel), "N")
+    return slots
 
 
 def _k_last(kernel: KernelPlan) -> bool:
@@ -75,8 +92,8 @@ def _ahead(body: Body, kernel: KernelPlan) -> str:
     weight = anchor_operands(kernel.anchor)[1]
     body.args.setdefault("b_ptr", Arg("b_ptr", "pointer", weight))
     body.args.setdefault("b_stride", Arg("b_stride", "stride", weight))
-    line = _LINE // body.type_of(weight).dtype.bytes
-    return main_loop("ahead", kernel.paired, _k_last(kernel), "N", "K", line)
+    item = body.type_of(weight).dtype.bytes
+    return main_loop("ahead", kernel.paired, _k_last(kernel), "N", "K", item)
 
 
 def _partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, object]:
@@ -98,23 +115,49 @@ def _partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, objec
     return names
 
 
-def _along(taken: dict[str, list[str]]) -> dict[str, list[str]]:
-    """A pass as a part of the main loop: its loads go ahead of the dot, what it computes after."""
-    loads = [line for line in taken["inside"] if "tl.load(" in line]
-    return {**taken, "loads": loads, "inside": [n for n in taken["inside"] if n not in loads]}
+def _along(body: Body, kernel: KernelPlan) -> dict[str, list[str]]:
+    """Statistics taken in the main loop, if none depends on another: what is loaded (in its own
+    dtype) for a step, and what is made of it a step later."""
+    ready = [n for n in kernel.recomputed if is_reduction(n)]
+    if not ready or not all(depends_on_none(n, list(kernel.recomputed)) for n in ready):
+        return {}
+    with _recomputing(body, kernel, "BLOCK_K"):
+        held = body.namer.fresh("held")
+        made = lanes_pass(body, body.kernel, ready, "BLOCK_K", "K", held)
+        made["before"].append(fragment("segment_lanes", held, "BLOCK_K", "K"))
+        remaining = [n for n in kernel.recomputed if n not in ready]
+        emit_columns(body, remaining, made["after"])
+    loads: list[str] = []
+    inside: list[str] = []
+    for line in made["inside"]:
+        name, equals, call = line.partition(" = tl.load(")
+        if not equals:
+            inside.append(line)
+            continue
+        raw = body.namer.fresh(f"{name}_ahead")
+        loads.append(f"{raw}{equals}{call.removesuffix(_WIDENED)}")
+        inside.append(f"{name} = {raw}{_WIDENED}")
+    after = made["reduce"] + made["after"]
+    return {"before": made["before"], "loads": loads, "inside": inside, "after": after}
 
 
-def _passes(body: Body, kernel: KernelPlan, wide: str) -> list[dict[str, list[str]]]:
-    """Passes over the streamed operand that take its statistics, the dependent ones later; `wide`
-    columns at a time."""
+def _passes(body: Body, kernel: KernelPlan) -> list[dict[str, list[str]]]:
+    """Passes over the streamed operand that take its statistics, the dependent ones later."""
     passes: list[dict[str, list[str]]] = []
     remaining = list(kernel.recomputed)
-    stored, body.kernel = body.kernel, replace(kernel, steps=kernel.recomputed, writes=())
-    width, body.width = body.width, wide
-    while any(is_reduction(node) for node in remaining):
-        ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
-        passes.append(statistics_pass(body, body.kernel, ready, wide, "K"))
-        remaining = [n for n in remaining if n not in ready]
-        remaining = emit_columns(body, remaining, passes[-1]["after"])
-    body.kernel, body.width = stored, width
+    with _recomputing(body, kernel, "STREAM_K"):
+        while any(is_reduction(node) for node in remaining):
+            ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+            passes.append(statistics_pass(body, body.kernel, ready, "STREAM_K", "K"))
+            remaining = [n for n in remaining if n not in ready]
+            remaining = emit_columns(body, remaining, passes[-1]["after"])
     return passes
+
+
+@contextmanager
+def _recomputing(body: Body, kernel: KernelPlan, width: str) -> Iterator[None]:
+    """The body as it emits what `kernel` recomputes, `width` columns at a time."""
+    stored = body.kernel, body.width
+    body.kernel, body.width = replace(kernel, steps=kernel.recomputed, writes=()), width
+    yield
+    body.kernel, body.width = stored

@@ -18,7 +18,8 @@ SKELETON = frozenset(
         "here", "words_ptr", "PARTS", "PADDED_PARTS", "WAIT", "take_number", "publish",
         "words_at", "collect",
         "begin", "end", "steps", "share_k", "turned", "finishes", "parts_ptr", "arrived_ptr",
-        "clear_ptr", "ahead_n", "ahead_k", "UNROLL", "SPLIT", "AHEAD", "PDL",
+        "clear_ptr", "ahead_n", "ahead_k", "ahead_size", "half_b", "half_acc", "half_lost", "both",
+        "live", "piece", "UNROLL", "SPLIT", "AHEAD", "PDL",
         "admit_next", "await_earlier", "fetch_ahead", "gather_parts",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]

@@ -181,7 +181,7 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
         ready = _next_statistics(remaining)
-        passes.append(_lanes_pass(body, kernel, ready))
+        passes.append(lanes_pass(body, kernel, ready))
         remaining = [n for n in remaining if n not in ready]
         remaining = emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
@@ -276,7 +276,16 @@ def _pass(**lines: list[str]) -> dict[str, list[str]]:
     return {name: lines.get(name, []) for name in names}
 
 
-def _lanes_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+def lanes_pass(
+    body: Body,
+    kernel: KernelPlan,
+    ready: list[Node],
+    width: str = "BLOCK_N",
+    total: str = "N",
+    held: str = "held",
+) -> dict[str, list[str]]:
+    """A pass over rows of `total` columns, `width` at a time, with a state for each lane; `held`
+    names how many columns each lane held."""
     made = _pass()
     outer = per_row(body)
     body.values = dict(outer)
@@ -285,15 +294,15 @@ def _lanes_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, 
         _recompute(body, kernel, node.inputs[0], made["inside"])
         running[node.name] = body.state_names(node, "_lanes")
         for name, identity in zip(running[node.name], _reduction(node).identity, strict=True):
-            slots = (name, constant(identity), "BLOCK_M", "BLOCK_N")
+            slots = (name, constant(identity), "BLOCK_M", width)
             made["before"].append(fragment("lanes", *slots))
         made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
-        merge_lanes(body, node, "start // BLOCK_N", running[node.name], made["inside"])
+        merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
     body.values = dict(outer)
     for node in ready:
-        states = _merge_all(body, node, running[node.name], "held", made["reduce"])
+        states = _merge_all(body, node, running[node.name], held, made["reduce"])
         made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
-        body.finish(node, states, "N", made["after"])
+        body.finish(node, states, total, made["after"])
     return made
 
 

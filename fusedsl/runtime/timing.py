@@ -27,8 +27,9 @@ Call = Callable[[], Any]
 
 _clock = time.perf_counter
 
-#: Bytes that are read to fill the L2 cache of a GPU with something else.
-_FLUSH = 256 << 20
+#: Bytes that are read to fill the L2 cache of a GPU with something else, and how often they are
+#: before a race.
+_FLUSH, _WARMING = 256 << 20, 100
 #: A device that sleeps while calls are queued: cycles a second at most, and seconds at most.
 _CYCLES, _LONGEST = 2.2e9, 0.05
 #: Calls that are queued at once where the host's time is taken: launch queues hold about 1000.
@@ -76,19 +77,24 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 5, rep: int = 60) -
 def racing(calls: Mapping[Any, Call], device: torch.device, rounds: int = 5) -> dict[Any, float]:
     """Median milliseconds of each call on the GPU, in turns, the L2 cache cleared before each.
 
-    Those half as slow again as the fastest drop out after the first round: for choosing one.
+    Those half as slow again as the fastest drop out after the first round, by their best time
+    there: for choosing one. The device works for some milliseconds first, so that its clock is up.
     """
     times: dict[Any, list[float]] = {name: [] for name in calls}
     flush = torch.empty(_FLUSH // 4, dtype=torch.int32, device=device)
     left = dict(calls)
+    for call in left.values():
+        call()
+    for _ in range(_WARMING):
+        flush.zero_()
     for number in range(rounds):
         for name, call in left.items():
             known = times[name]
             count = max(3, min(20, int(4 / max(min(known), 1e-3)))) if known else 3
             times[name] = known + _cleared(call, count, flush)
         if number == 0:
-            fastest = min(map(_middle, times.values()))
-            left = {name: calls[name] for name in left if _middle(times[name]) < 1.5 * fastest}
+            best = {name: min(found) for name, found in times.items()}
+            left = {name: calls[name] for name in left if best[name] < 1.5 * min(best.values())}
     return {name: _middle(found) for name, found in times.items()}
 
 

@@ -40,7 +40,7 @@ def choose(
     cols = max(1, kernel.cols.bind(env))
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
     if kernel.few_rows:
-        return replace(choose_few_rows(plan, kernel, rows, env, target), fast=fast)
+        return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:

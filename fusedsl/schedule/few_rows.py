@@ -14,6 +14,12 @@ from fusedsl.schedule.target import Target
 #: The most tiles of a kernel whose K is shared: each has a counter (`codegen.COUNTERS`).
 MOST_SHARED_TILES = 1024
 
+#: Columns of each half of a pair: the rows that the tensor core takes at a time from sm_90 on.
+HALF_COLUMNS = 64
+
+#: Most steps of K in flight.
+_DEEPEST = 8
+
 #: Fewest steps of K that are worth a program of their own.
 FEWEST_STEPS = 4
 
@@ -30,8 +36,18 @@ class _Shape:
     may_share: bool
 
 
+def takes_halves(target: Target, main_loop: str, item: int) -> bool:
+    """Whether the halves of a pair are operands of their own of the tensor core."""
+    return target.has_pdl and main_loop != "pointer" and item == 2
+
+
 def choose_few_rows(
-    plan: Plan, kernel: KernelPlan, rows: int, env: Mapping[str, int], target: Target
+    plan: Plan,
+    kernel: KernelPlan,
+    rows: int,
+    env: Mapping[str, int],
+    target: Target,
+    main_loop: str,
 ) -> TileConfig:
     """The configuration of a projection of at most `rows` rows (a row class).
 
@@ -50,14 +66,17 @@ def choose_few_rows(
         kernel.name != first.name,
     )
     exact = operand.dtype is DType.FP32
-    config = _interpreted(shape, exact) if target.backend == "interpreter" else _base(shape, target)
+    if target.backend == "interpreter":
+        config = _interpreted(shape, exact)
+    else:
+        config = _base(shape, target, main_loop)
     if exact:
         config = replace(config, block_k=min(config.block_k, 16), precision="exact")
     config = replace(config, block_k=min(config.block_k, max(16, power_of_two(shape.depth))))
     return _shared(config, shape, target)
 
 
-def _base(shape: _Shape, target: Target) -> TileConfig:
+def _base(shape: _Shape, target: Target, main_loop: str) -> TileConfig:
     block_m = max(16, power_of_two(shape.rows))
     if target.backend == "hip":
         return TileConfig(block_m, 64, 64, warps=4, stages=2)
@@ -68,22 +87,35 @@ def _base(shape: _Shape, target: Target) -> TileConfig:
         return replace(config, block_n=32 if not shape.paired else 64, block_k=16, stages=4)
     if not target.has_pdl:
         return _fitted(config, shape.item, target.shared_limit // 2)
-    return _fitted(_streaming(config, shape, target), shape.item, target.shared_limit)
+    return _fitted(_streaming(config, shape, target, main_loop), shape.item, target.shared_limit)
 
 
-def _streaming(config: TileConfig, shape: _Shape, target: Target) -> TileConfig:
+def _streaming(config: TileConfig, shape: _Shape, target: Target, main_loop: str) -> TileConfig:
     """Tiles for 16-bit operands from sm_90 on (measured on an H200; docs/performance.md).
 
-    A kernel that does not share K finishes in one round of programs, so that no few tiles come
-    last: two on a multiprocessor, or one that is twice as wide where there are more tiles or x is
-    as tall as a narrow tile is wide. One that does has a single program there, with more stages.
+    Where K is not shared all programs are there at a time, two on a multiprocessor at most, so that
+    no few tiles come last: wider tiles where there are many of them, or where x is so tall that two
+    narrow ones would have few steps in flight. A multiprocessor that few programs reach has more
+    steps in flight for each. One program shares a tile's K on each multiprocessor: two of them on
+    one would leave another idle, so it takes more room than half.
     """
-    tiles = -(-shape.cols // (32 if shape.paired else 64))
+    if main_loop == "pointer":  # rows that nothing asynchronous can load
+        return replace(config, block_k=256 if config.block_m == 16 else 128)
+    tiles = -(-shape.cols // 64)
+    wide = tiles > 2 * target.sms or (tiles > target.sms and config.block_m > 16)
+    if shape.paired:
+        config, programs = replace(config, block_n=2 * HALF_COLUMNS), tiles
+    else:
+        config, programs = (replace(config, block_n=128), tiles // 2) if wide else (config, tiles)
     if _shares(shape, tiles):
         return replace(config, stages=6 if config.block_m == 16 else 4)
-    if tiles <= target.sms or (tiles <= 2 * target.sms and config.block_m == 16):
-        return config
-    return replace(config, block_n=128, stages=3 if tiles > 2 * target.sms else 4)
+    room = target.shared_limit // min(2, -(-programs // target.sms)) - 2048
+    if 3 * _shared_bytes(replace(config, stages=1), shape.item) > room:
+        config = replace(config, block_k=config.block_k // 2)
+    most = 4 if 2 * programs > target.sms else _DEEPEST
+    return replace(
+        config, stages=min(most, room // _shared_bytes(replace(config, stages=1), shape.item))
+    )
 
 
 def _fitted(config: TileConfig, item: int, limit: int) -> TileConfig:

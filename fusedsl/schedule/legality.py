@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.few_rows import MOST_SHARED_TILES
+from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_halves
 from fusedsl.schedule.rows import is_shared
 from fusedsl.schedule.target import Target
 
@@ -82,6 +82,8 @@ def _gemm_problem(
     if kernel.few_rows:
         width = config.block_n // 2 if kernel.paired else config.block_n
         tiles = -(-kernel.cols.factor // width) if kernel.cols.symbol is None else 1
+        if kernel.paired and takes_halves(target, main_loop, item) and width < HALF_COLUMNS:
+            return f"halves of {width} columns, of which the tensor core takes {HALF_COLUMNS}"
         return _few_rows_problem(config, target, item, tiles)
     if config.group_m < 1 or config.programs < 0:
         return "GROUP_M and programs are counts"
@@ -107,7 +109,8 @@ def _few_rows_problem(config: TileConfig, target: Target, item: int, tiles: int)
     """What a projection of few rows asks for: a kernel of its own, whose K several may share."""
     if not _precision_fits(config, item):
         return f"precision {config.precision} with steps of {config.block_k}"
-    if not 1 <= config.split <= MOST_SPLIT or config.ahead < 0 or config.programs:
+    whole = config.ahead >= 0 and not config.ahead & (config.ahead - 1)
+    if not 1 <= config.split <= MOST_SPLIT or not whole or config.programs:
         return f"K shared by {config.split} programs, {config.ahead} columns asked for ahead"
     if config.split > 1 and tiles > MOST_SHARED_TILES:
         return f"{tiles} tiles whose K is shared"

@@ -139,11 +139,12 @@ def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileCon
     per_sm = SHARING_THREADS if len(kernel.writes) == 1 else SHARING_THREADS_OTHERS
     per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
     threads = per_sm * target.sms
+    most = min(MOST_PARTS, target.sms)  # the parts of a row must all be able to run
     block = PART_COLUMNS
-    while -(-cols // block) > MOST_PARTS:
+    while -(-cols // block) > most:
         block *= 2
     while block > _NARROWEST_PART and rows * cols < threads * per_thread:
-        if -(-cols // (block // 2)) > MOST_PARTS:
+        if -(-cols // (block // 2)) > most:
             break
         block //= 2
     parts = -(-cols // block)

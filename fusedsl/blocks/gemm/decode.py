@@ -16,12 +16,13 @@ import triton.language as tl
 
 
 @triton.jit
-def fetch_ahead(pointers):
-    """Ask for the cache lines at `pointers` in L2; no value arrives."""
+def fetch_ahead(pointers, size):
+    """Ask for `size` bytes (a multiple of 16) from each of `pointers` in L2; no value arrives."""
+    aligned = pointers.to(tl.int64) & -16
     tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
-        "=r,l",
-        [pointers.to(tl.int64)],
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
+        "=r,l,r",
+        [aligned, tl.full(aligned.shape, size, tl.int32)],
         dtype=tl.int32,
         is_pure=False,
         pack=1,

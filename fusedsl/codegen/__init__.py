@@ -7,6 +7,7 @@
 | `rows` | the slots of row kernels |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `tiles` | per-tile states and picks of a projection's epilogue |
+| `scales` | factors that a statistic applies once for each row |
 | `helpers` | copies the blocks' Triton functions |
 | `templates` | the jinja2 environment |
 | `names` | unique variable names |

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fusedsl.codegen.helpers import function_name, functions_of, parameters
 from fusedsl.codegen.names import Namer
+from fusedsl.codegen.scales import absorbed, unscaled
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import fragment
 from fusedsl.codegen.tiles import store_pick, store_state
@@ -19,6 +20,7 @@ from fusedsl.ir import (
     ONE,
     Dim,
     DType,
+    Gathers,
     HalvesOf,
     Kind,
     Layout,
@@ -77,6 +79,7 @@ class Body:
     keep_roundings: bool
     width: str
     namer: Namer = field(init=False)
+    absorbed: frozenset[str] = field(init=False)
     args: dict[str, Arg] = field(default_factory=dict[str, Arg])
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     keep: str = ""
@@ -85,6 +88,7 @@ class Body:
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
     def __post_init__(self) -> None:
+        self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
         functions = {function_name(f) for n in self.kernel.nodes for f in functions_of(n)}
         self.namer = Namer(frozenset(functions))
 
@@ -199,7 +203,10 @@ class Body:
 
     # nodes -------------------------------------------------------------------------------------
     def emit(self, node: Node, lines: list[str]) -> None:
-        """Emit one node that is no reduction, and its stores."""
+        """Emit one node that is no reduction, and its stores; nothing for one whose scale its
+        reader applies."""
+        if node.name in self.absorbed:
+            return
         lines.append(f"# {node.block.name}: {node.origin or node.name}")
         if node.block.has_law(HalvesOf):
             self._half(node, lines)
@@ -219,23 +226,36 @@ class Body:
     def _elementwise(self, node: Node, lines: list[str]) -> None:
         texts: list[str] = []
         layouts: list[Layout] = []
+        picked = [node.operand(law.weight) for law in node.block.laws_of(Gathers)]
         for operand in node.operands:
-            text, layout = self.operand(operand, lines)
+            if operand in picked:
+                text, layout = self._picked(node, str(operand), lines), Layout.TILE
+            else:
+                text, layout = self.operand(operand, lines)
             texts.append(text)
             layouts.append(layout)
         name = self.namer.fresh(node.name)
         function = node.block.triton
-        texts += self._attributes(node, function)
+        texts += self.attributes(node, function, len(node.operands))
         lines.append(fragment("call", [name], function_name(function), texts))
         dtype = node.type.dtype
         if self.keep_roundings and dtype is not DType.FP32:
             lines.append(fragment("round", name, name, dtype.triton))
         self.values[node.name] = Var(name, joined(layouts))
 
-    def _attributes(self, node: Node, function: object) -> list[str]:
+    def _picked(self, node: Node, weight: str, lines: list[str]) -> str:
+        """The rows of a weight that an index names, one for each row; NaN where it names none."""
+        index, name = self.index(node, lines), self.namer.fresh(f"{weight}_rows")
+        rows = self.dim(self.type_of(weight).rows)
+        slots = (name, self.pointer(weight), self.stride(weight), index, rows)
+        lines += fragment("load_picked", *slots).split("\n")
+        return name
+
+    def attributes(self, node: Node, function: object, first: int) -> list[str]:
+        """A node's attributes as arguments: what a function takes after `first` operands."""
         known = {n.upper(): v for n, v in node.attrs}
         texts: list[str] = []
-        for parameter in parameters(function)[len(node.operands) :]:
+        for parameter in parameters(function)[first:]:
             if parameter == "FAST":
                 texts.append("FAST=FAST")
                 continue
@@ -297,9 +317,13 @@ class Body:
         """State of the columns at hand. Names of the state's variables, each [BLOCK_M]."""
         assert node.block.reduction is not None
         indexed = is_pick(node)
-        masked = self.rounded(value, lines) if indexed else self.masked(value, lines)
+        scale = ""
+        if value in self.absorbed:
+            source, scale = unscaled(self, value, lines)
+        else:
+            source = self.rounded(value, lines) if indexed else self.masked(value, lines)
         states = self.state_names(node)
-        arguments = [masked, "col_live[None, :]", count]
+        arguments = [source, "col_live[None, :]", count, *([scale] if scale else [])]
         arguments += ["cols[None, :]", self.index(node, lines)] if indexed else []
         # rows wait for memory; an epilogue waits for its arithmetic
         quick = self.width == "WIDTH" and "FAST" in parameters(node.block.reduction.chunk)
@@ -308,7 +332,7 @@ class Body:
         return states
 
     def index(self, node: Node, lines: list[str]) -> str:
-        """The index of a reduction by index, loaded if need be."""
+        """The index that a node picks by, loaded if need be."""
         (name,) = (n for n in node.inputs if self.type_of(n).dtype.is_index)
         return self.operand(name, lines)[0]
 

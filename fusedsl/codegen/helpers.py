@@ -7,13 +7,14 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from fusedsl.ir import Node
+from fusedsl.ir import FactorsOut, Node
 
 
 def functions_of(node: Node) -> tuple[Any, ...]:
     """The Triton functions a node calls."""
     block = node.block
     found = [block.triton] if block.triton is not None else []
+    found += [law.triton for law in block.laws_of(FactorsOut)]
     if block.reduction is not None:
         r = block.reduction
         owner = (r.owner,) if r.owner else ()

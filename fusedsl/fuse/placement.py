@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fusedsl.ir import Dim, Graph, HalvesOf, Kind, Node
+from fusedsl.ir import Dim, Gathers, Graph, HalvesOf, Kind, Node
 
 
 @dataclass(eq=False)
@@ -119,6 +119,8 @@ def _joins_epilogue(state: Placement, node: Node) -> bool:
     is_partial = node.block.kind is Kind.EPILOGUE and "tiles" in node.attr_map
     is_partial |= is_pick(node)
     if node.block.kind is not Kind.POINTWISE and not is_partial:
+        return False
+    if node.block.has_law(Gathers):  # its rows of the weight are loaded as whole rows
         return False
     homes = sorted({state.home[n] for n in node.inputs if n in state.home}, reverse=True)
     for index in homes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from fusedsl.ir import Dim, Graph, Kind, Node, TensorType
+from fusedsl.ir import Dim, Gathers, Graph, Kind, Node, TensorType
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,15 @@ class KernelPlan:
         """Names of the blocks, in order."""
         return tuple(node.block.name for node in self.nodes)
 
+    @property
+    def picked(self) -> frozenset[str]:
+        """Weights of which the kernel reads the rows that an index names, and nothing else."""
+        laws = [(n, law) for n in self.nodes for law in n.block.laws_of(Gathers)]
+        gathers = {(n.name, n.operand(law.weight)) for n, law in laws}
+        weights = {w for _, w in gathers if isinstance(w, str)}
+        other = {v for n in self.nodes for v in n.inputs if (n.name, v) not in gathers}
+        return frozenset(weights - other)
+
     @cached_property
     def computed(self) -> frozenset[str]:
         """Names this kernel computes."""
@@ -74,8 +83,14 @@ class Plan:
         return frozenset(params | bound | {w for k in self.kernels for w in k.writes})
 
     def kernel_bytes(self, kernel: KernelPlan, env: Mapping[str, int]) -> int:
-        """Bytes a kernel reads and writes in device memory, each stored value counted once."""
-        return sum(self.type_of(v).nbytes(env) for v in (*kernel.reads, *kernel.writes))
+        """Bytes a kernel reads and writes in device memory, each stored value counted once; of a
+        weight whose rows an index picks, one row for each row of the kernel."""
+        picked = kernel.picked
+        whole = (v for v in (*kernel.reads, *kernel.writes) if v not in picked)
+        rows = kernel.rows.bind(env)
+        kinds = (self.type_of(v) for v in picked)
+        gathered = sum(rows * t.cols.bind(env) * t.dtype.bytes for t in kinds)
+        return gathered + sum(self.type_of(v).nbytes(env) for v in whole)
 
     def type_of(self, value: str) -> TensorType:
         """The type of a stored value."""

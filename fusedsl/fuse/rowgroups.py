@@ -142,6 +142,8 @@ def group_rows(state: Placement, demand: Demand) -> list[RowGroup]:
                     group.targets.append(result.name)
                     break
             else:
+                if node.type.layout is Layout.COLUMN and not is_reduction(node):
+                    cols = ONE  # its statistic is made elsewhere, and read
                 groups.append(RowGroup(rows, cols, [result.name]))
     return groups
 

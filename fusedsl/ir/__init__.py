@@ -7,6 +7,7 @@
 | `block` | the block spec and the library |
 | `graph` | params, nodes, outputs: frozen, SSA |
 | `builder` | the one checked way to add nodes |
+| `indices` | which integers a parameter of indices may hold |
 | `printer` | canonical text |
 | `verify` | validity, before and after every stage |
 | `interpret` | the fp64 oracle and the eager chain |
@@ -26,6 +27,7 @@ from fusedsl.ir.block import (
 )
 from fusedsl.ir.builder import Call, GraphBuilder, Places, arrange_call, infer_types
 from fusedsl.ir.graph import Graph, Node, Operand, Param, Result
+from fusedsl.ir.indices import IndexRange, index_range
 from fusedsl.ir.interpret import (
     as_tuple,
     bind_dims,
@@ -37,10 +39,13 @@ from fusedsl.ir.interpret import (
 from fusedsl.ir.laws import (
     Contracts,
     Elementwise,
+    FactorsOut,
+    Gathers,
     HalvesOf,
     HomogeneousIn,
     Law,
     LinearIn,
+    Picks,
     Positive,
     Rowwise,
     Scales,
@@ -65,11 +70,11 @@ from fusedsl.ir.verify import verify
 
 __all__ = [
     "MAX_DIM", "NAME", "NUMBERS", "ONE", "REQUIRED", "Attr", "AttrValue", "Block", "BlockLibrary",
-    "Call", "Contracts", "DType", "Dim", "Elementwise", "Graph", "GraphBuilder", "HalvesOf",
-    "HomogeneousIn", "Kind", "Law", "Layout", "LinearIn", "Node", "Operand", "OperandSpec",
-    "OperandType", "Param", "Places", "Positive", "Reduction", "Result", "Rowwise", "Scales",
-    "Shifts", "StatisticOf", "TensorType", "TypeProblem", "arrange_call", "as_tuple", "bind_dims",
-    "call_reference", "dtype_from_torch", "evaluate", "evaluate_eager", "infer_types",
-    "print_graph", "print_node", "print_operand", "print_value", "promote", "random_inputs",
-    "tensor", "verify",
+    "Call", "Contracts", "DType", "Dim", "Elementwise", "FactorsOut", "Gathers", "Graph",
+    "GraphBuilder", "HalvesOf", "HomogeneousIn", "IndexRange", "Kind", "Law", "Layout", "LinearIn",
+    "Node", "Operand", "OperandSpec", "OperandType", "Param", "Picks", "Places", "Positive",
+    "Reduction", "Result", "Rowwise", "Scales", "Shifts", "StatisticOf", "TensorType",
+    "TypeProblem", "arrange_call", "as_tuple", "bind_dims", "call_reference", "dtype_from_torch",
+    "evaluate", "evaluate_eager", "index_range", "infer_types", "print_graph", "print_node",
+    "print_operand", "print_value", "promote", "random_inputs", "tensor", "verify",
 ]  # fmt: skip

@@ -67,13 +67,15 @@ REQUIRED = _Required()
 
 @dataclass(frozen=True)
 class Attr:
-    """One attribute: `kind` is float, int, bool, str or dim; `minimum` is exclusive."""
+    """One attribute: `kind` is float, int, bool, str or dim; `minimum` is exclusive; `of_index`
+    says that it is a value of the index operand which the block treats on its own."""
 
     name: str
     kind: str
     default: AttrValue | _Required = REQUIRED
     choices: tuple[AttrValue, ...] = ()
     minimum: float | None = None
+    of_index: bool = False
     doc: str = ""
 
     @property

@@ -1,11 +1,42 @@
-"""Integers go where a block takes indices, and nothing else does."""
+"""Integers go where a block takes indices, and nothing else does; which ones they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from fusedsl.ir.block import Block, OperandType, TypeProblem
-from fusedsl.ir.types import NUMBERS, TensorType
+from fusedsl.ir.block import Block, Kind, OperandType, TypeProblem
+from fusedsl.ir.graph import Graph
+from fusedsl.ir.types import NUMBERS, ONE, Dim, TensorType
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """What the values of a parameter of indices may be.
+
+    Fields:
+        columns: of each tile that it is used on: a value is less than all of them.
+        special: values beside those, which blocks treat on their own (`ignore_index`).
+    """
+
+    columns: tuple[Dim, ...]
+    special: tuple[int, ...]
+
+    def stop(self, env: Mapping[str, int]) -> int:
+        """The first value that is no index, at least 1."""
+        return max(1, min(dim.bind(env) for dim in self.columns))
+
+
+def index_range(graph: Graph, name: str) -> IndexRange:
+    """What the readers of a parameter of indices take."""
+    columns: list[Dim] = []
+    special: list[int] = []
+    for node in graph.readers[name]:
+        values = (node.attr(a.name) for a in node.block.attrs if a.of_index)
+        special += [value for value in values if isinstance(value, int)]
+        if node.block.kind is not Kind.POINTWISE:  # which has the same index for all columns
+            columns.append(graph.types[node.inputs[0]].cols)
+    return IndexRange(tuple(dict.fromkeys(columns)) or (ONE,), tuple(dict.fromkeys(special)))
 
 
 def check_indices(block: Block, operands: Mapping[str, OperandType]) -> None:

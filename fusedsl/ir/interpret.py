@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fusedsl.ir.graph import Graph, Node
+from fusedsl.ir.indices import index_range
 from fusedsl.ir.types import Dim, DType
 
 
@@ -97,8 +98,8 @@ def random_inputs(
     for param in graph.params:
         shape = param.type.concrete(env)
         if param.type.dtype.is_index:
-            columns = max(1, _columns_named(graph, param.name, env))
-            drawn = torch.randint(columns, shape, generator=generator)
+            stop = index_range(graph, param.name).stop(env)
+            drawn = torch.randint(stop, shape, generator=generator)
             inputs[param.name] = drawn.to(param.type.dtype.torch).to(device)
             continue
         data = torch.randn(shape, generator=generator, dtype=torch.float32)
@@ -108,12 +109,3 @@ def random_inputs(
             data = 1.0 + 0.1 * data
         inputs[param.name] = data.to(DType(param.type.dtype).torch).to(device)
     return inputs
-
-
-def _columns_named(graph: Graph, index: str, env: Mapping[str, int]) -> int:
-    """Columns of the narrowest tile that an index is used on."""
-    found: list[int] = []
-    for node in graph.readers[index]:
-        tile = node.inputs[0]
-        found.append(graph.types[tile].cols.bind(env))
-    return min(found, default=1)

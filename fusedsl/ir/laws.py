@@ -6,7 +6,9 @@ Every declared law is checked on random fp64 data for the block that claims it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class HomogeneousIn:
 
 @dataclass(frozen=True)
 class Rowwise:
-    """Row i of the result depends on row i of tile operands only."""
+    """Row i of the result depends on row i of tile operands only, and on weights."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,44 @@ class StatisticOf:
     merge: str
 
 
+@dataclass(frozen=True)
+class Picks:
+    """f[i] = operand[i, index[i]], and NaN where the index names no column."""
+
+    operand: str
+    index: str
+
+
+@dataclass(frozen=True)
+class Gathers:
+    """f = operand ⊙ weight[index], and NaN in rows whose index names no row of `weight`.
+
+    The kernel that computes it loads the rows of `weight` through the index.
+    """
+
+    operand: str
+    weight: str
+    index: str
+
+
+@dataclass(frozen=True)
+class FactorsOut:
+    """f(scale · x) = attr · inner(x, scale): a reader may apply the positive `attr` itself.
+
+    Fields:
+        operand: x.
+        attr: name of the attribute.
+        triton: `inner` as a `@triton.jit` function `(x, scale, ATTR, FAST)`; scale is a number or
+            a column of the tile x.
+        reference: `inner` in torch: `(x, scale, attr)`.
+    """
+
+    operand: str
+    attr: str
+    triton: Any
+    reference: Callable[..., Any]
+
+
 Law = (
     LinearIn
     | HomogeneousIn
@@ -99,4 +139,7 @@ Law = (
     | Contracts
     | HalvesOf
     | StatisticOf
+    | Picks
+    | Gathers
+    | FactorsOut
 )

@@ -27,6 +27,11 @@ def draw(task: Task, dims: Mapping[str, int], case: str, seed: int, device: str)
     generator = torch.Generator(device=device).manual_seed(seed)
     drawn: list[Tensor] = []
     for position, item in enumerate(task.inputs):
+        if item.is_index:
+            indices = _fill_indices(item, dims, generator, device)
+            harden_indices(indices, item, dims, case, seed + position)
+            drawn.append(indices.to(task.dtype_of(item)))
+            continue
         data = _fill(item, item.sizes(dims), generator, device)
         if not item.weight:
             harden(data, case, seed + position)
@@ -46,6 +51,27 @@ def _fill(item: Input, shape: tuple[int, ...], generator: torch.Generator, devic
     if kind == "matrix":
         return data / max(1, data.shape[-1]) ** 0.5
     return 1 + data / 10 if kind == "gain" else data
+
+
+def _fill_indices(
+    item: Input, dims: Mapping[str, int], generator: torch.Generator, device: str
+) -> Tensor:
+    (low, high), shape = item.span(dims), item.sizes(dims)
+    if isinstance(item.fill, str):
+        return torch.randint(low, high, shape, generator=generator, device=device)
+    return item.fill(shape, generator).to(device, torch.int64).clone().contiguous()
+
+
+def harden_indices(x: Tensor, item: Input, dims: Mapping[str, int], case: str, seed: int) -> None:
+    """Give indices (int64) the values of a case, in place: the ends of the range and what is
+    beside it in turn, or one value for all."""
+    low, high = item.span(dims)
+    if case == "edge_indices":
+        edges = torch.tensor([low, high - 1, *item.special], device=x.device)
+        places = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+        x.copy_(edges[(places + seed % len(edges)) % len(edges)])
+    elif case == "equal_indices":
+        x.fill_(low + seed % (high - low))
 
 
 def harden(x: Tensor, case: str, seed: int) -> None:

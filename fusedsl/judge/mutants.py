@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from fusedsl.judge.draw import draw
-from fusedsl.judge.task import Dims, Task
+from fusedsl.judge.task import Dims, Input, Task
 
 #: What an operation may do that changes no value.
 _VOID = {"contiguous", "clone", "detach", "to", "view", "reshape", "expand", "flatten", "float"}
@@ -29,10 +29,12 @@ Run = Callable[..., tuple[Tensor, ...]]
 
 
 class _Dropping(TorchFunctionMode):
-    """Counts torch calls; call number `index` gives its argument number `position` instead."""
+    """Counts torch calls; call number `index` gives its argument number `position` instead.
+    `places` lists what can be left out, with `floating` only among results that are numbers."""
 
-    def __init__(self, index: int = -1, position: int = 0):
+    def __init__(self, index: int = -1, position: int = 0, *, floating: bool = False):
         super().__init__()
+        self.floating = floating
         self.index, self.position = index, position
         self.count = 0
         self.places: list[tuple[int, int, str]] = []
@@ -48,7 +50,7 @@ class _Dropping(TorchFunctionMode):
             if isinstance(a, Tensor) and a.shape == result.shape and a.dtype == result.dtype
         ]
         name = getattr(func, "__name__", "")
-        if name not in _VOID:
+        if name not in _VOID and (result.is_floating_point() or not self.floating):
             self.places += [(index, position, name) for position in range(len(alike))]
         return alike[self.position] if index == self.index and alike else result
 
@@ -67,17 +69,18 @@ def names(task: Task, dims: Dims, device: str) -> list[str]:
 def _droppable(task: Task, dims: Dims, device: str) -> list[tuple[int, int, str]]:
     """Operations whose result looks like one of their operands and differs from it."""
     base = draw(task, dims, "normal", 1, device)
-    with torch.no_grad(), _Dropping() as seen:
+    edges = draw(task, dims, "edge_indices", 1, device) if "edge_indices" in task.cases else base
+    # A wrong index may end the process instead of giving wrong values.
+    floating = any(item.is_index for item in task.inputs)
+    with torch.no_grad(), _Dropping(floating=floating) as seen:
         task.eager(base)
-    return [place for place in seen.places if not _is_void(task, base, place)]
+    return [place for place in seen.places if not _is_void(task, base, edges, place)]
 
 
-def _is_void(task: Task, base: Sequence[Tensor], place: tuple[int, int, str]) -> bool:
-    for scale in _SCALES:
-        inputs = [
-            t if item.weight else (t * scale).to(t.dtype)
-            for t, item in zip(base, task.inputs, strict=True)
-        ]
+def _is_void(
+    task: Task, base: Sequence[Tensor], edges: Sequence[Tensor], place: tuple[int, int, str]
+) -> bool:
+    for inputs in (*(_scaled(task, base, scale) for scale in _SCALES), edges):
         with torch.no_grad():
             right = task.eager(inputs)
             with _Dropping(place[0], place[1]):
@@ -86,6 +89,14 @@ def _is_void(task: Task, base: Sequence[Tensor], place: tuple[int, int, str]) ->
         if not all(torch.equal(a.nan_to_num(1.5), b.nan_to_num(1.5)) for a, b in same):
             return False
     return True
+
+
+def _scaled(task: Task, base: Sequence[Tensor], scale: float) -> list[Tensor]:
+    """The activations times a number; indices as they are."""
+    return [
+        t if item.weight or item.is_index else (t * scale).to(t.dtype)
+        for t, item in zip(base, task.inputs, strict=True)
+    ]
 
 
 def make(task: Task, name: str) -> Run:
@@ -123,12 +134,18 @@ def _ignores(task: Task, names: Sequence[str]) -> Run:
     def run(*inputs: Tensor) -> tuple[Tensor, ...]:
         generator = torch.Generator().manual_seed(0)
         other = [
-            torch.randn(t.shape, generator=generator).to(t) if item.name in names else t
+            _other(t, item, generator) if item.name in names else t
             for t, item in zip(inputs, task.inputs, strict=True)
         ]
         return task.eager(other)
 
     return run
+
+
+def _other(tensor: Tensor, item: Input, generator: torch.Generator) -> Tensor:
+    if item.is_index:
+        return torch.full_like(tensor, item.low)
+    return torch.randn(tensor.shape, generator=generator).to(tensor)
 
 
 def _precision(task: Task, name: str) -> Run:
@@ -138,7 +155,7 @@ def _precision(task: Task, name: str) -> Run:
         like = task.eager(inputs)
         if name in ("fp16", "bf16") and task.graph is None:
             low = torch.float16 if name == "fp16" else torch.bfloat16
-            lowered = [t.to(low) for t in inputs]
+            lowered = [t.to(low) if t.is_floating_point() else t for t in inputs]
         else:
             lowered = [_rounded(t, name) for t in inputs]
         got = task.eager(lowered)
@@ -148,6 +165,8 @@ def _precision(task: Task, name: str) -> Run:
 
 
 def _rounded(tensor: Tensor, name: str) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
     if name == "tf32":
         bits = (tensor.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF
         return bits.view(torch.float32)

@@ -16,12 +16,16 @@ from torch import Tensor
 
 from fusedsl import pipeline
 from fusedsl.diagnostics import FusedslError
-from fusedsl.ir import Graph, evaluate, evaluate_eager
+from fusedsl.ir import Graph, Param, evaluate, evaluate_eager, index_range
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+INDEX_DTYPES = {"i32": torch.int32, "i64": torch.int64}
+
+#: Hard values of indices: the ends of their range and what lies beside it; one for all rows.
+INDEX_CASES = ("edge_indices", "equal_indices")
 
 #: Inputs that hold finite values, and those that do not.
-FINITE_CASES = ("normal", "outliers", "zeros", "large_means", "small")
+FINITE_CASES = ("normal", "outliers", "zeros", "large_means", "small", *INDEX_CASES)
 CASES = (*FINITE_CASES, "nan_rows", "inf_rows")
 
 #: A size, or a range (low, high) or (low, high, multiple) that hidden shapes are drawn from.
@@ -43,6 +47,11 @@ class Input:
     is timed. `fill`: normal; uniform in [0, 1); matrix (normal over the root of the last axis);
     gain (1 + normal / 10); auto (matrix and gain for weights, else normal); or a function of a
     shape and a `torch.Generator` (whose device it must use).
+
+    Indices have the dtype i32 or i64 and a range: they are drawn uniformly from [`low`, `high`),
+    or made by the function. `high` is an integer, a dim, `2*F`, or several, of which the least
+    counts. `special` holds values beside the range that the reference takes too, such as the
+    target of ignored rows: they come in the case `edge_indices`.
     """
 
     name: str
@@ -50,6 +59,28 @@ class Input:
     dtype: str | None = None
     weight: bool = False
     fill: Fill = "auto"
+    low: int = 0
+    high: int | str | Sequence[int | str] | None = None
+    special: Sequence[int] = ()
+
+    @property
+    def is_index(self) -> bool:
+        """Whether it holds integers."""
+        return self.dtype in INDEX_DTYPES
+
+    @property
+    def highs(self) -> tuple[int | str, ...]:
+        """What the indices are less than."""
+        if self.high is None:
+            return ()
+        return (self.high,) if isinstance(self.high, int | str) else tuple(self.high)
+
+    def span(self, dims: Mapping[str, int]) -> tuple[int, int]:
+        """The range [low, high) of indices at these dims. Raises BadTask where it is empty."""
+        high = min(_size(entry, dims) for entry in self.highs)
+        if high <= self.low:
+            raise BadTask(f"'{self.name}' has no values: [{self.low}, {high}) at {dict(dims)}")
+        return self.low, high
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape at these dims."""
@@ -106,7 +137,7 @@ class Task:
 
     def dtype_of(self, item: Input) -> torch.dtype:
         """The dtype of an input."""
-        return DTYPES[item.dtype or self.dtype]
+        return {**DTYPES, **INDEX_DTYPES}[item.dtype or self.dtype]
 
     def every_dim(self, given: Mapping[str, int]) -> Dims:
         """`given`, completed by the fixed dims. Raises BadTask where one has no value."""
@@ -181,11 +212,17 @@ def _with_graph(task: Task) -> Task:
         graph = pipeline.read(text if inline else task.file.parent / text)
     except FusedslError as error:
         raise BadTask(f"{task.name}: the reference is no program\n{error}") from error
-    inputs = tuple(
-        Input(p.name, tuple(map(_entry, p.type.shape)), p.type.dtype.value, p.weight)
-        for p in graph.params
-    )
-    return replace(task, graph=graph, inputs=inputs)
+    return replace(task, graph=graph, inputs=tuple(_input(graph, p) for p in graph.params))
+
+
+def _input(graph: Graph, param: Param) -> Input:
+    """A parameter of a program; indices are of what the program uses them on."""
+    shape = tuple(map(_entry, param.type.shape))
+    made = Input(param.name, shape, param.type.dtype.value, param.weight)
+    if not param.type.dtype.is_index:
+        return made
+    found = index_range(graph, param.name)
+    return replace(made, high=tuple(map(_entry, found.columns)), special=found.special)
 
 
 def _entry(dim: Any) -> int | str:
@@ -201,16 +238,33 @@ def _checked(task: Task) -> Task:
     if unknown or "normal" not in task.cases:
         raise BadTask(f"{task.name}: cases are {', '.join(CASES)}, and normal is needed")
     for item in task.inputs:
-        if (item.dtype or task.dtype) not in DTYPES:
-            raise BadTask(f"{task.name}: '{item.name}' has a dtype beyond {', '.join(DTYPES)}")
-        if isinstance(item.fill, str) and item.fill not in FILLS:
-            raise BadTask(f"{task.name}: fills are {', '.join(FILLS)}, or a function")
-        for entry in item.shape:
-            if isinstance(entry, str) and entry.split("*")[-1] not in task.dims:
-                raise BadTask(f"{task.name}: '{item.name}' has the unknown dim '{entry}'")
+        _check_input(task, item)
     for shape in (*task.shapes, task.timed):
         task.every_dim(shape)
-    return task
+    if any(item.is_index for item in task.inputs):
+        return task
+    return replace(task, cases=tuple(c for c in task.cases if c not in INDEX_CASES))
+
+
+def _check_input(task: Task, item: Input) -> None:
+    dtypes = {**DTYPES, **INDEX_DTYPES} if item.dtype else DTYPES
+    if (item.dtype or task.dtype) not in dtypes:
+        raise BadTask(f"{task.name}: '{item.name}' has a dtype beyond {', '.join(dtypes)}")
+    if isinstance(item.fill, str) and item.fill not in FILLS:
+        raise BadTask(f"{task.name}: fills are {', '.join(FILLS)}, or a function")
+    if item.is_index and not item.highs:
+        example = f"Input('{item.name}', {item.shape}, dtype='{item.dtype}', high='V')"
+        raise BadTask(
+            f"{task.name}: '{item.name}' holds indices and has no range: say what they are less "
+            f"than, as in {example}"
+        )
+    if item.is_index and item.fill != "auto" and isinstance(item.fill, str):
+        raise BadTask(f"{task.name}: '{item.name}' holds indices: its fill is auto or a function")
+    if not item.is_index and (item.highs or item.low or item.special):
+        raise BadTask(f"{task.name}: '{item.name}' has a range, and its dtype is not i32 or i64")
+    for entry in (*item.shape, *item.highs):
+        if isinstance(entry, str) and entry.split("*")[-1] not in task.dims:
+            raise BadTask(f"{task.name}: '{item.name}' has the unknown dim '{entry}'")
 
 
 def _size(entry: int | str, dims: Mapping[str, int]) -> int:

@@ -242,13 +242,15 @@ class Session:
 
     def _arrive_late(self, inputs: Sequence[Tensor]) -> None:
         """Queue the activations' values behind a delay: only work that waits sees them."""
-        pairs = [
-            (t, t.clone())
-            for t, item in zip(inputs, self.task.inputs, strict=True)
-            if not item.weight
-        ]
-        for tensor, _ in pairs:
-            poison(tensor)
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for tensor, item in zip(inputs, self.task.inputs, strict=True):
+            if item.weight:
+                continue
+            pairs.append((tensor, tensor.clone()))
+            if item.is_index:  # poison is no index: whoever read it would end the process
+                tensor.fill_(item.low)
+            else:
+                poison(tensor)
         self._finish()
         if _sleep is not None:
             _sleep(_LATE)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import KernelPlan
-from fusedsl.ir import Graph
+from fusedsl.ir import Graph, index_range
 from fusedsl.runtime import tuned
 from fusedsl.runtime.binding import Binding
 from fusedsl.runtime.compile_ahead import Job, compile_ahead
@@ -70,11 +70,16 @@ class Tuned:
 
 
 def random_tensors(graph: Graph, env: Mapping[str, int], device: torch.device) -> list[Tensor]:
-    """Normal values for every parameter, made on the device: zeros would run faster."""
+    """Normal values for every parameter, made on the device: zeros would run faster. Indices are
+    columns of the tile they are used on."""
     generator = torch.Generator(device).manual_seed(0)
     made: list[Tensor] = []
     for param in graph.params:
         shape, dtype = param.type.concrete(env), param.type.dtype.torch
+        if param.type.dtype.is_index:
+            stop = index_range(graph, param.name).stop(env)
+            made.append(torch.randint(stop, shape, generator=generator, device=device, dtype=dtype))
+            continue
         data = torch.empty(
             shape, dtype=torch.float32 if dtype.itemsize < 2 else dtype, device=device
         )

@@ -70,6 +70,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "merge_moments.mean": (M, 3),
     "merge_moments.m2": (M, 3),
     "merge_sum.sums": (M, 3),
+    "mul_picked.w": (K, K),
     "weight_sum.w": (N, K),
     "fold_scale.w": (K, K),
     "fold_scale.scale": (K,),

@@ -14,10 +14,13 @@ from fusedsl.ir import (
     Block,
     Contracts,
     Elementwise,
+    FactorsOut,
+    Gathers,
     HalvesOf,
     HomogeneousIn,
     Law,
     LinearIn,
+    Picks,
     Positive,
     Rowwise,
     Scales,
@@ -75,7 +78,8 @@ def check_homogeneous(case: Case, law: HomogeneousIn) -> None:
 
 def check_rowwise(case: Case, law: Rowwise) -> None:
     before = case()
-    shared = {claim.weight for claim in case.block.laws_of(Contracts)}
+    weights = (*case.block.laws_of(Contracts), *case.block.laws_of(Gathers))
+    shared = {claim.weight for claim in weights}
     tiles = {n: v for n, v in case.tiles().items() if n not in shared}
     changed = {n: torch.cat((v[:1] + 1.5, v[1:])) for n, v in tiles.items()}
     same(tuple(f[1:] for f in case(**changed)), tuple(f[1:] for f in before))
@@ -124,6 +128,30 @@ def check_halves(case: Case, law: HalvesOf) -> None:
     same(case(), (x[..., start : start + half],))
 
 
+def check_picks(case: Case, law: Picks) -> None:
+    x, index = case.operands[law.operand], case.operands[law.index].clone()
+    index[0], index[1] = -1, x.shape[1]
+    found = case(**{law.index: index})[0]
+    assert found[:2].isnan().all()
+    same((found[2:],), (x.gather(1, index.clamp(0, x.shape[1] - 1)[:, None])[2:],))
+
+
+def check_gathers(case: Case, law: Gathers) -> None:
+    x, w, index = (case.operands[n] for n in (law.operand, law.weight, law.index))
+    index = index.clone()
+    index[0], index[1] = -1, len(w)
+    found = case(**{law.index: index})[0]
+    assert found[:2].isnan().all()
+    same((found[2:],), (x[2:] * w[index[2:]],))
+
+
+def check_factors_out(case: Case, law: FactorsOut) -> None:
+    x, scale = case.operands[law.operand], 0.1 + torch.rand(5, 1, dtype=torch.float64)
+    factor = case.attrs[law.attr]
+    assert factor > 0
+    same(case(**{law.operand: scale * x}), (factor * law.reference(x, scale, factor),))
+
+
 def check_statistic(case: Case, law: StatisticOf) -> None:
     partial, merge = library()[law.partial], library()[law.merge]
     for width in (1, 2, 7, 12, 64):
@@ -147,6 +175,9 @@ CHECKS: dict[type[Law], Callable[[Case, Any], None]] = {
     Contracts: check_contracts,
     HalvesOf: check_halves,
     StatisticOf: check_statistic,
+    Picks: check_picks,
+    Gathers: check_gathers,
+    FactorsOut: check_factors_out,
 }
 
 CLAIMS = [(b.name, law) for b in library().values() for law in b.laws]

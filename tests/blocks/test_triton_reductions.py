@@ -6,10 +6,13 @@ import math
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from fusedsl.blocks import library
+from fusedsl.blocks.row_reduction import row_log_sum
 from fusedsl.ir import Kind, as_tuple
-from tests.blocks.harness import each, run_merge_all, run_reduction
+from tests.blocks.harness import DEVICE, each, run_merge_all, run_reduction
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(encountered in|All-NaN):RuntimeWarning")
 
@@ -144,6 +147,35 @@ def test_log_sum_of_special_rows() -> None:
         largest, log_sum = run_reduction(library()["row_log_sum"], x, cols=cols)
         expected = torch.logsumexp(x.double(), dim=1, keepdim=True)
         torch.testing.assert_close((largest + log_sum).double(), expected, rtol=1e-6, atol=0)
+
+
+@triton.jit
+def _scaled_log_sum(
+    x, scale, largest, total, ROWS: tl.constexpr, COLS: tl.constexpr, WIDTH: tl.constexpr,
+    FAST: tl.constexpr,
+):  # fmt: skip
+    rows, cols = tl.arange(0, ROWS), tl.arange(0, COLS)
+    tile = tl.load(x + rows[:, None] * COLS + cols[None, :])
+    factor = tl.load(scale + rows)[:, None]
+    valid = (cols < WIDTH)[None, :]
+    peak, terms = row_log_sum.log_sum_chunk(tile, valid, WIDTH, factor, FAST=FAST)
+    tl.store(largest + rows, peak)
+    tl.store(total + rows, terms)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(("columns", "width"), [(32, 32), (128, 128), (128, 70)])
+def test_a_log_sum_applies_the_scale_of_its_rows(columns: int, width: int, fast: bool) -> None:
+    x = 30 * torch.randn(8, columns, generator=torch.Generator().manual_seed(0))
+    x[1, 3], x[2, 4], x[3] = math.inf, math.nan, -math.inf
+    scale = torch.tensor([1.0, 0.5, 2.0, 3.0, 0.0, 1e-3, 7.0, 0.1])
+    largest, total = (torch.empty(8, device=DEVICE) for _ in range(2))
+    given = x.to(DEVICE), scale.to(DEVICE)
+    _scaled_log_sum[(1,)](*given, largest, total, ROWS=8, COLS=columns, WIDTH=width, FAST=fast)
+    exact = (scale[:, None] * x)[:, :width].double().logsumexp(dim=1)
+    found = largest.double().cpu() + total.double().cpu().log()
+    assert found[3] == -math.inf and total[3] == 0  # that row has no value at all
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

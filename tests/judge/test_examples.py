@@ -15,15 +15,12 @@ task = Task(name={name!r}, reference={program!r}, dims={{"M": (1, 40)}}, timed={
             hidden=1, seconds=600)
 """
 
-#: The judge draws no indices yet, and says so.
-JUDGED = [name for name in SMALL if name != "lm_head_loss"]
-
 #: The rest takes long in the interpreter.
 QUICK = ("rmsnorm_qkv", "minilm_embed", "nemotron_mlp")
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in JUDGED]
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SMALL]
 )
 def test_the_examples_are_accepted(name: str, tmp_path: Path, device: str) -> None:
     program = tmp_path / f"{name}.fdsl"

@@ -95,6 +95,71 @@ def test_bad_tasks(tmp_path: Path, body: str, more: str) -> None:
         judge(written(tmp_path, body, more), "reference", device="cpu")
 
 
+INDEXED = """
+import torch
+import torch.nn.functional as F
+from fusedsl.judge import Input, Task
+def loss(x, w, target):
+    return F.cross_entropy(x @ w.t(), target, ignore_index=-100, reduction="none")[:, None]
+def gather(x, w, target):
+    return x * w[target]
+task = Task(name="t", reference={function}, dims={{"M": (1, 30), "V": (5, 40)}}, hidden=1,
+            timed={{"M": 9, "V": 30}}, inputs=(Input("x", ("M", 24)),
+            Input("w", ("V", 24), weight=True), Input("target", ("M",), {target})){more})
+"""
+
+
+def indexed(tmp_path: Path, target: str, function: str = "loss", more: str = "") -> Path:
+    file = tmp_path / "t.py"
+    file.write_text(INDEXED.format(target=target, function=function, more=more))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("target", "function"),
+    [
+        ("'i64', high='V', special=(-100,)", "loss"),
+        ("'i64', high=('V', 4)", "loss"),
+        ("'i32', low=1, high='V'", "gather"),
+        ("'i64', high=3, fill=lambda s, g: torch.randint(3, s, generator=g)", "gather"),
+    ],
+)
+def test_tasks_with_indices(tmp_path: Path, target: str, function: str) -> None:
+    found = judge(indexed(tmp_path, target, function), "reference", device="cpu")
+    assert found.accepted, found.reasons
+    assert "ignores:target" in found.mutants
+    assert {"edge_indices", "equal_indices"} <= {error.case for error in found.errors}
+
+
+def test_ignored_rows_count(tmp_path: Path) -> None:
+    task = indexed(tmp_path, "'i64', high='V', special=(-100,)")
+    program = tmp_path / "p.py"
+    program.write_text(
+        "import torch.nn.functional as F\n"
+        "def f(x, w, target):\n"
+        "    return F.cross_entropy(x @ w.t(), target.clamp(min=0), reduction='none')[:, None]\n"
+    )
+    found = judge(task, f"{program}:f", device="cpu")
+    assert found.code is Code.WRONG_VALUES and found.reasons[0].case == "edge_indices"
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "words"),
+    [
+        ("'i64'", "", "holds indices and has no range"),
+        ("'i64', high='N'", "", "unknown dim 'N'"),
+        ("'i64', high='V', fill='normal'", "", "its fill is auto or a function"),
+        ("high='V'", "", "its dtype is not i32 or i64"),
+        ("'i64', high='V', low=50", "", "has no values"),
+        ("'i16', high='V'", "", "beyond fp32, fp16, bf16, i32, i64"),
+        ("high='V'", ", dtype='i64'", "beyond fp32, fp16, bf16"),
+    ],
+)
+def test_indices_without_a_range(tmp_path: Path, target: str, more: str, words: str) -> None:
+    with pytest.raises(BadTask, match=words):
+        judge(indexed(tmp_path, target, more=more), "reference", device="cpu")
+
+
 def test_files_that_are_no_task_or_program(tmp_path: Path) -> None:
     task = HERE / "small_task.py"
     for place in (tmp_path / "nowhere.py", CHEATS, FOLDER / "llama_mlp.fdsl"):

@@ -45,7 +45,7 @@ class Programs:
         kinds = [
             (self._norm, 4), (self._projection, 5), (self._activation, 3), (self._gated, 1),
             (self._pair, 1), (self._join, 3), (self._vector, 2), (self._statistic, 1),
-            (self._layer, 5), (self._shared, 2),
+            (self._layer, 5), (self._shared, 2), (self._picked, 1),
         ]  # fmt: skip
         makers, weights = zip(*kinds, strict=True)
         return self.random.choices(makers, weights)[0](x)
@@ -144,6 +144,15 @@ class Programs:
         h = self._norm(x)
         self.values += [self._projection(h), self._projection(h)]
         return self._join(h) if self._chance() else self.values[-1]
+
+    def _picked(self, x: str) -> str:
+        """A tile times one of the many columns of its projection."""
+        w = self._weight(x, 4 * self._width(x), "linear")
+        z = self.builder.call("linear", x, w)
+        if self._chance():
+            z = self._activation(z)
+        index = self.builder.add_param(self.builder.fresh("t"), tensor("i64", "M"))
+        return self._cast(self.builder.call("mul", x, self.builder.call("pick", z, index)))
 
     def _cast(self, x: str) -> str:
         if self._own(x) == self.dtype or self._chance(0.1):

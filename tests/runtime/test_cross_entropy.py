@@ -10,6 +10,7 @@ import fusedsl
 from fusedsl.diagnostics import FusedslError
 from fusedsl.frontend import Kernel
 from fusedsl.ir import Kind, Layout, evaluate, evaluate_eager, random_inputs
+from fusedsl.runtime.tune import random_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
@@ -64,7 +65,37 @@ def test_logits_are_never_stored() -> None:
     statistics, gemm, finish = program.kernels
     assert gemm.kind is Kind.GEMM and finish.kind is Kind.POINTWISE
     assert "logits" not in program.plan.stored and finish.cols.factor == 1
-    assert statistics.writes == ("inv_rms_1",)
+    assert set(statistics.writes) == {"inv_rms_1", "row_sum_1"}
+
+
+def test_the_head_does_not_look_for_the_target_where_that_costs_more() -> None:
+    """The row kernel picks the target's logit; of few columns, the projection does."""
+    for columns, blocks in ((256, ("mul_picked", "row_sum")), (255, ())):
+        program = fusedsl.compile(head(columns=columns))
+        statistics, gemm, _ = program.kernels
+        assert statistics.blocks[2:] == blocks and ("pick" in gemm.blocks) is not bool(blocks)
+    picked = fusedsl.compile(head(columns=256)).kernels[0].picked
+    assert picked == {"fold_scale_1"}
+    plan = fusedsl.compile(head(columns=256)).plan
+    # x, the rows of the weight, the target; the statistic, the logit
+    assert plan.kernel_bytes(plan.kernels[0], {"M": 10}) == 10 * (2 * 64 + 2 * 64 + 8 + 4 + 4)
+
+
+@pytest.mark.parametrize("width", [64, 100, 3100])
+def test_picked_logits_alone_need_no_projection(width: int, device: str) -> None:
+    """Rows held in registers, and rows read in a loop."""
+    columns = 4 * width
+    program = fusedsl.compile(f"""
+kernel picked(x: bf16[M, {width}], w: weight bf16[{columns}, {width}], t: i64[M])
+    -> (y: fp32[M, 1]) {{
+  y = pick(softcap(linear(x, w), cap=7), t, out_dtype=fp32);
+}}""")
+    assert [k.kind for k in program.kernels] == [Kind.ROW_REDUCTION]
+    inputs = random_inputs(program.graph("source"), {"M": 7}, seed=3, device=device)
+    hard_targets({"target": inputs["t"]}, columns)
+    (found,) = program.run_poisoned(*(inputs[p.name] for p in program.graph("source").params))
+    exact = evaluate(program.graph("source"), inputs)["y"]
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def test_logits_that_are_also_an_output(device: str) -> None:
@@ -116,6 +147,12 @@ kernel rows(z: {dtype}[M, {columns}], target: i64[M])
             value.double(), exact[name], rtol=1e-6, atol=2e-6, equal_nan=True, msg=name
         )
     assert found["loss"][6] == 0 and found["whole"][2] == torch.inf
+
+
+def test_indices_for_tuning_name_columns() -> None:
+    graph = fusedsl.compile(head(columns=150)).graph("source")
+    target = random_tensors(graph, {"M": 500}, torch.device("cpu"))[-1]
+    assert target.dtype is torch.int64 and target.min() >= 0 and 75 < target.max() < 150
 
 
 def test_a_strided_target(device: str) -> None:

@@ -9,13 +9,28 @@ import triton.language as tl
 from fusedsl.blocks.fast_math import fast_tanh
 from fusedsl.blocks.pointwise.common import Cotangents, Names, NodeAttrs, NodeOperands, times
 from fusedsl.blocks.typing import elementwise
-from fusedsl.ir import Attr, Block, Elementwise, GraphBuilder, Kind, OperandSpec, Rowwise
+from fusedsl.ir import (
+    Attr,
+    Block,
+    Elementwise,
+    FactorsOut,
+    GraphBuilder,
+    Kind,
+    OperandSpec,
+    Rowwise,
+)
 
 
 @triton.jit
 def softcap(x, CAP: tl.constexpr, FAST: tl.constexpr):
     """cap * tanh(x / cap), in fp32 registers."""
     return CAP * fast_tanh(x * (1.0 / CAP), FAST)
+
+
+@triton.jit
+def softcap_share(x, scale, CAP: tl.constexpr, FAST: tl.constexpr):
+    """softcap(scale * x) / cap, in fp32 registers; scale is a number or a column."""
+    return fast_tanh(x * (scale * (1.0 / CAP)), FAST)
 
 
 def _reference(x: torch.Tensor, *, cap: float) -> torch.Tensor:
@@ -36,7 +51,11 @@ BLOCK = Block(
     infer=elementwise,
     reference=_reference,
     attrs=(Attr("cap", "float", minimum=0.0, doc="bound of the result"),),
-    laws=(Elementwise(), Rowwise()),
+    laws=(
+        Elementwise(),
+        Rowwise(),
+        FactorsOut("x", "cap", softcap_share, lambda x, scale, cap: torch.tanh(scale * x / cap)),
+    ),
     triton=softcap,
     vjp=_vjp,
     flops=14,

@@ -43,7 +43,7 @@ BLOCK = Block(
     ),
     infer=_infer,
     reference=_reference,
-    attrs=(Attr("equals", "int", doc="index of the rows that become 0"),),
+    attrs=(Attr("equals", "int", of_index=True, doc="index of the rows that become 0"),),
     laws=(Rowwise(),),
     triton=zero_where,
     vjp=_vjp,

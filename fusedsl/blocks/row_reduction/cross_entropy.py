@@ -52,7 +52,15 @@ BLOCK = Block(
     ),
     infer=_infer,
     reference=_reference,
-    attrs=(Attr("ignore_index", "int", default=-100, doc="target of the rows whose loss is 0"),),
+    attrs=(
+        Attr(
+            "ignore_index",
+            "int",
+            default=-100,
+            of_index=True,
+            doc="target of the rows whose loss is 0",
+        ),
+    ),
     laws=(Rowwise(),),
     expand=_expand,
     doc="log_sum_exp(logits) - logits[target], fp32 [M, 1]",

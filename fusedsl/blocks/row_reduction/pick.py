@@ -15,7 +15,7 @@ import triton.language as tl
 
 from fusedsl.blocks.row_reduction.common import column
 from fusedsl.blocks.typing import Attrs, Operands, index_of
-from fusedsl.ir import Block, Kind, OperandSpec, Reduction, Rowwise, TensorType
+from fusedsl.ir import Block, Kind, OperandSpec, Picks, Reduction, Rowwise, TensorType
 
 
 @triton.jit
@@ -101,7 +101,7 @@ BLOCK = Block(
     ),
     infer=_infer,
     reference=picked,
-    laws=(Rowwise(),),
+    laws=(Rowwise(), Picks("x", "index")),
     reduction=REDUCTION,
     on_card=False,
     flops=2,

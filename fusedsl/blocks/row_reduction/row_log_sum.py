@@ -9,7 +9,7 @@ a row with inf gives (inf, inf), as torch.logsumexp; a row with NaN gives NaN in
 """
 
 # releases of triton type their functions differently
-# pyright: reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportAssignmentType=false
 from __future__ import annotations
 
 import torch
@@ -29,20 +29,33 @@ def finite_or_zero(x):
 
 
 @triton.jit
-def log_sum_chunk(x, valid, count, FAST: tl.constexpr = False):
-    """(maximum, sum of exp(x - maximum)) of each row of a piece.
+def in_chains(x):
+    """[rows, columns] as [rows, 4, columns / 4]: a reduction of the middle axis first is several
+    short chains of instructions in each thread, where one of all columns is a long one."""
+    CHAINS: tl.constexpr = 4 if x.shape[1] >= 64 else 1
+    return tl.reshape(x, (x.shape[0], CHAINS, x.shape[1] // CHAINS))
+
+
+@triton.jit
+def log_sum_chunk(x, valid, count, scale=1.0, FAST: tl.constexpr = False):
+    """(maximum, sum of exp(z - maximum)) of z = scale * x in each row of a piece; scale is a
+    positive number, or a column of them.
 
     The fast form is one multiplication and one special function for each element; its error in
     the sum is about abs(maximum) units in the last place.
     """
-    live = tl.where(valid, x, float("-inf"))
-    largest = tl.max(live, axis=1)
     if FAST:
-        shift = finite_or_zero(largest) * 1.4426950408889634
-        terms = tl.exp2(live * 1.4426950408889634 - shift[:, None])
+        live = tl.where(valid, x, float("-inf"))
+        peak = tl.max(tl.max(in_chains(live), axis=1), axis=1, keep_dims=True)
+        steep = scale * 1.4426950408889634
+        terms = tl.exp2(x * steep - finite_or_zero(peak * steep))
+        terms = tl.where(valid, terms, 0.0)  # steep may be 0
+        return tl.reshape(peak * scale, (x.shape[0],)), tl.sum(tl.sum(in_chains(terms), 1), axis=1)
     else:
+        live = tl.where(valid, x * scale, float("-inf"))
+        largest = tl.max(live, axis=1)
         terms = tl.exp(live - finite_or_zero(largest)[:, None])
-    return largest, tl.sum(terms, axis=1)
+        return largest, tl.sum(terms, axis=1)
 
 
 @triton.jit

@@ -8,7 +8,8 @@ again, so that an earlier rule always has the last word:
 3. `layer_norm_shift` before `commute_row_scale`: a chain with a shift is moved as a whole.
 4. `commute_row_scale` before `fold_gain`: what is left under the scale is the gain.
 5. `homogeneous_activation` hands a scale on to the next projection, where 4 goes on.
-6. `statistics_in_producer` last: epilogues have their final shape.
+6. `pick_of_projection` when nothing moves any more: it reads the operand as it will be stored.
+7. `statistics_in_producer` last: epilogues have their final shape.
 """
 
 from fusedsl.rewrite.rule import Rule
@@ -18,6 +19,7 @@ from fusedsl.rewrite.rules import (
     gated_pair,
     homogeneous_activation,
     layer_norm_shift,
+    pick_of_projection,
     shared_norm,
     statistics_in_producer,
 )
@@ -29,5 +31,6 @@ RULES: tuple[Rule, ...] = (
     commute_row_scale.RULE,
     fold_gain.RULE,
     homogeneous_activation.RULE,
+    pick_of_projection.RULE,
     statistics_in_producer.RULE,
 )

@@ -3,6 +3,8 @@
 `FUSEDSL_CACHE_DIR`: the folder of emitted sources; `$XDG_CACHE_HOME/fusedsl` or `~/.cache/fusedsl`
 where it is not set.
 
+`FUSEDSL_REPLAY`: `1` lets calls that come again with the same addresses run as CUDA graphs.
+
 `TRITON_INTERPRET`: Triton's own switch. `1` runs kernels on the CPU; where it is not set, it is
 chosen by whether a GPU is usable.
 """
@@ -19,13 +21,17 @@ class Settings:
     """A snapshot of the environment."""
 
     cache_dir: Path
+    replay: bool = False
 
 
 def current() -> Settings:
     """Read the environment now (tests change it; nothing is cached)."""
     explicit = os.environ.get("FUSEDSL_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Settings(cache_dir=Path(explicit) if explicit else Path(base) / "fusedsl")
+    return Settings(
+        cache_dir=Path(explicit) if explicit else Path(base) / "fusedsl",
+        replay=os.environ.get("FUSEDSL_REPLAY", "0") == "1",
+    )
 
 
 def choose_triton_mode() -> None:

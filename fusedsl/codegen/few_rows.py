@@ -75,8 +75,10 @@ def _operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
     slots = operands(body, kernel, tma)
     if tma and kernel.paired:
         described = body.args["b_desc"]
-        block = ("HALF_N", "BLOCK_K") if _k_last(kernel) else ("BLOCK_K", "HALF_N")
-        body.args["b_desc"] = replace(described, block=block, view="")
+        k_last = _k_last(kernel)
+        block = ("HALF_N", "BLOCK_K") if k_last else ("BLOCK_K", "HALF_N")
+        view = "" if k_last else "halved_cols"
+        body.args["b_desc"] = replace(described, block=block, view=view)
         slots["main_loop"] = main_loop("tma_halves", _k_last(kernel), "N")
     return slots
 

@@ -39,7 +39,8 @@ class Arg:
         "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
             BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes
             it first: "" as stored, "stacked_rows" [2F, K] → [2, F, K], "stacked_cols" [K, 2F] →
-            [K, 2, F];
+            [K, 2, F], "halved_cols" [K, 2F] as stored, whose second half starts on a boundary of
+            16 bytes;
         "rows": number of rows of the kernel's domain (run-time integer);
         "dim": a compile-time integer: the dimension `value` bound at the call;
         "tiles": a compile-time integer: the column tiles of the kernel that wrote `value`;

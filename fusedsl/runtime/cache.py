@@ -99,7 +99,7 @@ def versions() -> dict[str, str]:
     return {"fusedsl": __version__, "torch": torch.__version__, "triton": triton.__version__}
 
 
-def write(path: Path, text: str) -> bool:
+def write(path: Path, content: str | bytes) -> bool:
     """Write atomically; False where the folder cannot be written."""
     temporary = ""
     try:
@@ -107,8 +107,8 @@ def write(path: Path, text: str) -> bool:
         handle, temporary = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp"
         )
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:

@@ -12,8 +12,8 @@ import ctypes
 import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
+from ctypes import c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass, replace
 from typing import Any
 
 #: CUDA_ERROR_INVALID_CONTEXT: this thread has no current context yet.
@@ -24,6 +24,15 @@ _MAP = 128
 
 _COOPERATIVE = 2
 _DEPENDENT_LAUNCH = 6
+
+#: Attributes of a function, and of a device, by their numbers in the driver's header.
+_MAX_THREADS, _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 0, 1, 8
+_SHARED_OPT_IN = 97
+
+#: Bytes of shared memory that a program may have unasked.
+_SHARED_UNASKED = 48 * 1024
+#: CU_FUNC_CACHE_PREFER_SHARED.
+_PREFER_SHARED = 1
 
 #: Bytes of the parameters that a binary takes, by Triton's name of the type.
 _SIZES = {"i32": 4, "u32": 4, "i64": 8, "u64": 8, "pointer": 8, "map": _MAP}
@@ -84,14 +93,22 @@ def library() -> Any:
         launch, encode = found.cuLaunchKernelEx, found.cuTensorMapEncodeTiled
         sizes, text = found.cuFuncGetParamInfo, found.cuGetErrorString
         now, enter = found.cuCtxGetCurrent, found.cuCtxSetCurrent
+        retain, load = found.cuDevicePrimaryCtxRetain, found.cuModuleLoadData
+        name, of_device = found.cuModuleGetFunction, found.cuDeviceGetAttribute
+        of_function, change = found.cuFuncGetAttribute, found.cuFuncSetAttribute
+        prefer = found.cuFuncSetCacheConfig
     except (OSError, AttributeError):
         return None
-    launch.argtypes = (c_void_p, c_void_p, c_void_p, c_void_p)
     encode.argtypes = (c_void_p, c_int, c_uint32, *[c_void_p] * 5, *[c_int] * 4)
     sizes.argtypes = (c_void_p, c_size_t, c_void_p, c_void_p)
     text.argtypes = (c_int, c_void_p)
     now.argtypes = enter.argtypes = (c_void_p,)
-    for function in (launch, encode, sizes, text, now, enter):
+    retain.argtypes, load.argtypes = (c_void_p, c_int), (c_void_p, c_char_p)
+    name.argtypes, of_device.argtypes = (c_void_p, c_void_p, c_char_p), (c_void_p, c_int, c_int)
+    of_function.argtypes, change.argtypes = (c_void_p, c_int, c_void_p), (c_void_p, c_int, c_int)
+    prefer.argtypes = (c_void_p, c_int)
+    functions = (launch, encode, sizes, text, now, enter, retain, load, name)
+    for function in (*functions, of_device, of_function, change, prefer):
         function.restype = c_int
     return found
 
@@ -134,6 +151,47 @@ def _binary_of(compiled: Any, warp_size: int) -> Binary | None:
         tuple(parameters),
         described,
     )
+
+
+def loaded(binary: Binary, name: str, image: bytes, device: int) -> Binary | None:
+    """A binary described before, loaded onto a device from its image; None where the image is not
+    what is described, or does not fit the device. It stays loaded as long as the process runs."""
+    if library() is None or not all(_is_known(layout) for layout in binary.layouts.values()):
+        return None
+    enter(device)
+    try:
+        function = _load(name, image, binary.shared, binary.threads, device)
+    except RuntimeError:
+        return None
+    if function is None or not _agrees(function, binary.parameters):
+        return None
+    return replace(binary, function=function)
+
+
+def _load(name: str, image: bytes, shared: int, threads: int, device: int) -> int | None:
+    """The function of that name, allowed the shared memory it uses, as Triton's loader does it."""
+    driver, module, function = library(), c_void_p(), c_void_p()
+    check(driver.cuModuleLoadData(ctypes.addressof(module), image), "cuModuleLoadData")
+    status = driver.cuModuleGetFunction(ctypes.addressof(function), module, name.encode())
+    check(status, "cuModuleGetFunction")
+    if threads > _asked(driver.cuFuncGetAttribute, _MAX_THREADS, function):
+        return None
+    if shared > _SHARED_UNASKED:
+        most = _asked(driver.cuDeviceGetAttribute, _SHARED_OPT_IN, device)
+        if shared > most:
+            return None
+        check(driver.cuFuncSetCacheConfig(function, _PREFER_SHARED), "cuFuncSetCacheConfig")
+        allowed = most - _asked(driver.cuFuncGetAttribute, _STATIC_SHARED, function)
+        status = driver.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, allowed)
+        check(status, "cuFuncSetAttribute")
+    return function.value
+
+
+def _asked(ask: Callable[[int, int, Any], int], attribute: int, of: Any) -> int:
+    """The value of a function's or a device's attribute."""
+    value = c_int()
+    check(ask(ctypes.addressof(value), attribute, of), f"asking for attribute {attribute}")
+    return value.value
 
 
 def _is_known(layout: Mapping[str, Any] | None) -> bool:
@@ -260,12 +318,16 @@ class Packed:
                 self._params[index] = self._number(_value(parameter, arguments))
         for index in range(count - _SCRATCH, count):
             self._params[index] = self._number(0)
-        #: What `cuLaunchKernelEx` takes.
+        #: What `cuLaunchKernelEx` takes; pointers need no conversion, which costs 0.1 µs.
         self.call = (
-            ctypes.addressof(self._config),
-            binary.function,
-            ctypes.addressof(self._params),
+            c_void_p(ctypes.addressof(self._config)),
+            c_void_p(binary.function),
+            c_void_p(ctypes.addressof(self._params)),
         )
+
+    def on(self, stream: int) -> None:
+        """Launch on this stream from now on."""
+        self._config.stream = stream
 
     def hold(self, index: int, made: TensorMap) -> None:
         """Pass this tensor map as the parameter of that index from now on."""
@@ -294,8 +356,9 @@ def _attributes(binary: Binary) -> Any:
     return made
 
 
-def launcher() -> Callable[[int, int, int, None], int]:
-    """`(config, function, parameters, None) -> status`; gives the interpreter lock free."""
+def launcher() -> Callable[[c_void_p, c_void_p, c_void_p, None], int]:
+    """`(config, function, parameters, None) -> status`; gives the interpreter lock free. It takes
+    what it is given, unchecked."""
     return library().cuLaunchKernelEx
 
 
@@ -310,6 +373,16 @@ def ensure(wanted: int) -> None:
     """Make a context current on a thread that has none: its first work on a device finds none."""
     if not context():
         check(library().cuCtxSetCurrent(wanted), "cuCtxSetCurrent")
+
+
+def enter(device: int) -> None:
+    """Make a device's own context current on a thread that has none."""
+    if context():
+        return
+    found = c_void_p()
+    status = library().cuDevicePrimaryCtxRetain(ctypes.addressof(found), device)
+    check(status, "cuDevicePrimaryCtxRetain")
+    check(library().cuCtxSetCurrent(found.value), "cuCtxSetCurrent")
 
 
 def check(status: int, what: str) -> None:

@@ -28,10 +28,7 @@ from fusedsl.runtime.binding import (
 )
 from fusedsl.runtime.configure import Configurations
 from fusedsl.runtime.device import on_device, target_of
-from fusedsl.runtime.launch import (
-    KernelLauncher,
-    get_ready,
-)
+from fusedsl.runtime.launch import KernelLauncher
 from fusedsl.runtime.load import check_device, interprets, load
 from fusedsl.runtime.preparation import Compile, Preparation
 from fusedsl.runtime.recipe import EmptyRecipe, Recipe
@@ -43,11 +40,16 @@ _RECIPES = 256
 
 @dataclass(frozen=True)
 class Emitted:
-    """An emitted file and its module."""
+    """An emitted file. Its module is loaded when it is asked for: a binary from the cache needs
+    none."""
 
     source: ProgramSource
-    path: str
-    module: ModuleType
+    entry: cache.Entry
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """The module with the kernels."""
+        return load(self.entry)
 
     def kernel(self, name: str) -> KernelSource:
         """The emitted kernel of that name."""
@@ -73,13 +75,13 @@ class Engine:
         self.configs = Configurations(self.plan, self.options)
 
     def emitted(self, main_loop: str) -> Emitted:
-        """The emitted file for a main loop, written to the cache and loaded at first use."""
+        """The emitted file for a main loop, written to the cache at first use."""
         with self.lock:
             if main_loop not in self._emitted:
                 source = self.emit(main_loop)
                 parts = {**self.options, "main_loop": main_loop, "program": str(self.source)}
                 entry = cache.place(f"{self.source.name}-{main_loop}", source.text, parts)
-                self._emitted[main_loop] = Emitted(source, entry.path, load(entry))
+                self._emitted[main_loop] = Emitted(source, entry)
             return self._emitted[main_loop]
 
     @cached_property
@@ -119,8 +121,6 @@ class Engine:
         with self.lock:
             device = given[0].device if given else binding.device or torch.device("cpu")
             check_device(device)
-            if device.type == "cuda" and not interprets():
-                get_ready()
             if self.tuner is not None:
                 self.tuner(self, binding, names, given, env)
             return self.prepare(binding, names, given, env, device)
@@ -165,8 +165,12 @@ class Engine:
         key = (kernel.name, main_loop, config)
         if key not in self._launchers:
             emitted = self.emitted(main_loop)
-            fn = getattr(emitted.module, kernel.name)
-            self._launchers[key] = KernelLauncher(emitted.kernel(kernel.name), fn, config)
+            self._launchers[key] = KernelLauncher(
+                emitted.kernel(kernel.name),
+                config,
+                emitted.entry.digest,
+                lambda: getattr(emitted.module, kernel.name),
+            )
         return self._launchers[key]
 
     def is_empty(self, env: Mapping[str, int]) -> bool:

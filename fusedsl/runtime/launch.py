@@ -15,7 +15,7 @@ import inspect
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,8 +27,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fusedsl.codegen import KernelSource
 from fusedsl.diagnostics import Diagnostic, FusedslError
+from fusedsl.runtime import binaries
 from fusedsl.runtime.device import on_device, refuse_in_capture
-from fusedsl.runtime.driver import Binary, binary_of
+from fusedsl.runtime.driver import Binary, binary_of, loaded
 from fusedsl.runtime.load import interprets
 from fusedsl.schedule import TileConfig
 
@@ -50,18 +51,24 @@ def int_class(value: int) -> int:
 class Kernel:
     """A kernel that is ready for arguments of one specialisation.
 
-    `direct` is the bound method that launches the binary, None where only `fn[grid]` is available
-    (the interpreter; a Triton whose launcher takes other arguments). `binary` is what the driver
-    takes, None where Triton does not say enough for that.
+    `direct` is the bound method that launches the binary through Triton, None where that has not
+    compiled it in this process (the interpreter; a binary from the cache) or its launcher takes
+    other arguments. `binary` is what the driver takes, None where Triton does not say enough for
+    that.
     """
 
-    fn: Any
+    function_of: Callable[[], Any]
     options: dict[str, Any]
     direct: Callable[..., None] | None = None
     function: Any = None
     metadata: Any = None
     proven: bool = False
     binary: Binary | None = None
+
+    @property
+    def fn(self) -> Any:
+        """The kernel as Triton has it."""
+        return self.function_of()
 
     def launch(self, grid: Grid, stream: int, args: Sequence[Any]) -> None:
         """Launch on `stream` of the current device; pointers may be integers if `direct`."""
@@ -82,12 +89,22 @@ class Kernel:
 
 @dataclass(eq=False)
 class KernelLauncher:
-    """One emitted kernel with one tile configuration, compiled per specialisation and device."""
+    """One emitted kernel with one tile configuration, ready per specialisation and device.
+
+    `digest` is that of the emitted source; `function_of` gives the kernel as Triton has it, and
+    loads the source at the first time.
+    """
 
     source: KernelSource
-    fn: Any
     config: TileConfig
+    digest: str
+    function_of: Callable[[], Any]
     _kernels: dict[Any, Kernel] = field(default_factory=dict[Any, Kernel])
+
+    @property
+    def fn(self) -> Any:
+        """The kernel as Triton has it."""
+        return self.function_of()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -95,32 +112,68 @@ class KernelLauncher:
         return self.config.options
 
     def known(self, specialisation: Any, device: torch.device) -> Kernel | None:
-        """The kernel for this specialisation, if it was built before."""
+        """The kernel for this specialisation, if it was built or found before."""
         return self._kernels.get((specialisation, device))
 
-    def build(self, specialisation: Any, device: torch.device, args: Sequence[Any]) -> Kernel:
-        """The kernel for this specialisation, compiled with `args` (tensors); nothing is launched.
+    def find(self, wanted: Wanted, device: torch.device) -> bool:
+        """Whether the cache has the binary; it is loaded then."""
+        key = self._key(wanted, device)
+        stored = binaries.find(key, self.source.name) if key is not None else None
+        if stored is None:
+            return False
+        binary = loaded(stored.binary, stored.name, stored.image, device.index)
+        if binary is None:
+            return False
+        kernel = Kernel(self.function_of, self.options, binary=binary)
+        self._kernels[(wanted.specialisation, device)] = kernel
+        return True
+
+    def build(self, wanted: Wanted, device: torch.device) -> Kernel:
+        """The kernel for this specialisation, compiled with its arguments (tensors) and kept in the
+        cache; nothing is launched.
 
         `device` must be current. Raises FusedslError: F0601 and F0603 where it cannot be built.
         """
-        kernel = self._kernels[(specialisation, device)] = self._compile(args)
+        kernel = Kernel(self.function_of, self.options)
+        if not interprets():
+            self._compile(kernel, wanted, device)
+        self._kernels[(wanted.specialisation, device)] = kernel
         return kernel
 
-    def _compile(self, args: Sequence[Any]) -> Kernel:
-        kernel = Kernel(self.fn, self.options)
-        if interprets():
-            return kernel
+    def _compile(self, kernel: Kernel, wanted: Wanted, device: torch.device) -> None:
+        key = self._key(wanted, device)  # of the switches as they are now
+        fn = self.fn
         try:
-            compiled = self.fn.run(*args, grid=(1, 1, 1), warmup=True, **self.options)
+            compiled = fn.run(*wanted.args, grid=(1, 1, 1), warmup=True, **self.options)
             run = getattr(compiled, "run", None)  # loads the binary
         except Exception as error:
-            raise _build_failure(self.fn, error) from error
-        if is_known_launcher(run) and getattr(compiled, "function", None) is not None:
-            kernel.direct = run
-            kernel.function = compiled.function
-            kernel.metadata = compiled.packed_metadata
-            kernel.binary = binary_of(compiled)
-        return kernel
+            raise _build_failure(fn, error) from error
+        if not is_known_launcher(run) or getattr(compiled, "function", None) is None:
+            return
+        kernel.direct = run
+        kernel.function = compiled.function
+        kernel.metadata = compiled.packed_metadata
+        kernel.binary = binary_of(compiled)
+        if kernel.binary is not None and key is not None:
+            described = replace(kernel.binary, function=0)
+            stored = binaries.Stored(compiled.name, compiled.kernel, described)
+            binaries.keep(key, self.source.name, stored)
+
+    def _key(self, wanted: Wanted, device: torch.device) -> str | None:
+        arch = arch_of(device)
+        if arch is None:
+            return None
+        return binaries.key_of(
+            self.digest, self.source.name, wanted.specialisation, wanted.args, self.options, arch
+        )
+
+
+def arch_of(device: torch.device) -> str | None:
+    """The architecture that binaries are kept for, None where they are not."""
+    if device.type != "cuda" or torch.version.hip is not None or interprets():
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{10 * major + minor}"
 
 
 @functools.cache
@@ -161,7 +214,7 @@ class Wanted:
 
 
 def kernels_for(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
-    """The kernels, in order; new ones are compiled side by side.
+    """The kernels, in order; new ones come from the cache or are compiled side by side.
 
     Raises FusedslError: F0601 and F0603 where one cannot be built, F0606 where that would happen
     during a CUDA graph capture.
@@ -169,12 +222,17 @@ def kernels_for(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
     new = [w for w in wanted if w.launcher.known(w.specialisation, device) is None]
     if new and not interprets():
         refuse_in_capture(device, f"kernel '{new[0].launcher.source.name}' is not compiled yet")
+        new = [w for w in new if not w.launcher.find(w, device)]
+        if new and device.type == "cuda":
+            get_ready()
 
     def build(one: Wanted) -> Kernel:
         with on_device(device):
-            return one.launcher.build(one.specialisation, device, one.args)
+            return one.launcher.build(one, device)
 
     if len(new) > 1 and not interprets():
+        for one in new:
+            one.launcher.function_of()  # sources are loaded one after another
         if device.type == "cuda":
             get_ready().join()
         driver.active.get_current_target()  # set up once, before the threads ask for it

@@ -1,7 +1,8 @@
 """A call that has run before: a guard, one allocation per output, one driver call per kernel.
 
 `Prepared.of` freezes everything about a `Recipe` that its layouts decide: grids, sizes, strides,
-offsets in the workspace, the packed parameters of every launch. What a call still does is compare
+offsets in the workspace, the packed parameters of every launch. The call itself is written out for
+the numbers of its tensors and launches (`written`). What a call still does is compare
 its tensors against the layouts, allocate its outputs, write the pointers that have changed since
 the last call, and launch. It gives None where anything is not as it was: the caller then takes the
 long way, which checks, says what is wrong, and prepares anew.
@@ -18,17 +19,24 @@ import ctypes
 import functools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from triton import knobs
 
-from fusedsl.runtime import driver
+from fusedsl import settings
+from fusedsl.runtime import driver, replay
 from fusedsl.runtime.binding import Binding, version_of
 from fusedsl.runtime.device import capturing_getter, device_getter, stream_getter
 from fusedsl.runtime.launch import hooked
 from fusedsl.runtime.recipe import APART, Descriptor, Recipe
+from fusedsl.runtime.replay import Graphs
+from fusedsl.runtime.written import code, hooks, same_layouts
+
+#: A prepared call.
+Call = Callable[[Binding, Sequence[Any]], tuple[Tensor, ...] | None]
 
 #: Bytes of a lane's own workspace. A call that needs more allocates it: its kernels are long enough
 #: to hide that.
@@ -113,7 +121,9 @@ class _Packed:
             index = packed.maps[described.position]
             self._maps[slot].append((described, packed, index))
         self.calls = tuple(launch.call for launch in self._launches)
-        self.seen: list[int] = []
+        self._slots = prepared.slots
+        self.graphs = Graphs(self._launches, lane.stream)
+        self.seen: tuple[int, ...] = ()
         self.base = 0
         for slot, tensor in enumerate(recipe.static, recipe.given):
             self.set(slot, tensor.data_ptr())
@@ -124,26 +134,31 @@ class _Packed:
         for described, packed, index in self._maps[slot]:
             packed.hold(index, described.at(pointer))
 
+    def move(self, pointers: tuple[int, ...]) -> None:
+        """From now on the tensors of a call lie there; those that have not moved cost nothing."""
+        seen = self.seen
+        self.seen = ()  # in case of a failure half way
+        for number, slot in enumerate(self._slots):
+            if not seen or seen[number] != pointers[number]:
+                self.set(slot, pointers[number])
+        self.seen = pointers
+
 
 class Prepared:
-    """See the module's docstring."""
+    """See the module's docstring. `call` is `(binding, tensors) -> outputs`, None where the call is
+    not the one prepared."""
 
     def __init__(self, recipe: Recipe, binding: Binding, tensors: Sequence[Tensor]):
         self.recipe = recipe
-        self._epoch = binding.epoch
         self._device = recipe.device
-        self._index: int = recipe.device.index
-        self._lanes = lanes_of(self._index)
+        self._lanes = lanes_of(recipe.device.index)
         self._packed: dict[Lane, _Packed] = {}
-        self._layouts = tuple(
-            (t.shape, t.stride(), t.dtype, t.device, t.data_ptr() & 15) for t in tensors
-        )
         first = recipe.given + len(recipe.static)
         kept = [slot for slot, _ in recipe.outputs]
         self._outputs = tuple(_fresh(recipe.buffers[slot - first]) for slot in kept)
-        self._slots = (*range(recipe.given), *kept)
+        #: The slots whose pointers a call brings, in its order.
+        self.slots = (*range(recipe.given), *kept)
         self._workspace, self._bytes = _workspace(recipe, first, frozenset(kept))
-        self._held: tuple[tuple[int, Any, int, int], ...] = ()
         self._context = driver.context()
         self.described = tuple(
             (d.slot, _Described(number, d, launch.kernel.binary.layouts[d.position], self._context))
@@ -151,8 +166,8 @@ class Prepared:
             for d in launch.descriptors
             if launch.kernel.binary is not None
         )
-        self._host = (device_getter(), stream_getter(), capturing_getter(), torch.is_grad_enabled)
-        self._allocate, self._launch = allocator(), driver.launcher()
+        self.call: Call = _refuse
+        self._binding_epoch = binding.epoch
 
     @staticmethod
     def of(
@@ -168,96 +183,87 @@ class Prepared:
         zeros = any(buffer.zero for buffer in recipe.buffers)  # filled on every call
         if not known or not recipe.launches or stays or recipe.copies or zeros:
             return None
+        versions = {index: version_of(tensors[index]) for index in held}
+        if any(version < 0 for version in versions.values()):
+            return None
         made = Prepared(recipe, binding, tensors)
-        made._held = tuple(
-            (i, weakref.ref(tensors[i]), tensors[i].data_ptr(), version_of(tensors[i]))
-            for i in held
-        )
-        return None if any(version < 0 for *_, version in made._held) else made
+        made.call = made._written(tensors, versions)
+        return made
 
-    def __call__(self, binding: Binding, tensors: Sequence[Any]) -> tuple[Tensor, ...] | None:
-        """The outputs, or None where the call is not the one prepared."""
-        current, stream_of, capturing, graded = self._host
-        grad = graded()
-        try:
-            pointers: list[int] = []
-            for tensor, (shape, stride, dtype, device, phase) in zip(
-                tensors, self._layouts, strict=True
-            ):
-                pointer = tensor.data_ptr()
-                if (
-                    tensor.shape != shape
-                    or tensor.stride() != stride
-                    or tensor.dtype is not dtype
-                    or tensor.device != device
-                    or pointer & 15 != phase
-                    or (grad and tensor.requires_grad)
-                ):
-                    return None
-                pointers.append(pointer)
-            for index, same, pointer, version in self._held:
-                tensor = tensors[index]
-                if same() is not tensor or pointers[index] != pointer or tensor._version != version:
-                    return None
-            for weight, pointer, version in binding.watched:
-                if weight.data_ptr() != pointer or (version >= 0 and weight._version != version):
-                    return None
-        except (AttributeError, RuntimeError, TypeError, ValueError):  # said on the long way
-            return None
-        if self._epoch is not binding.epoch or (grad and binding.graded):
-            return None
-        if current() != self._index or hooked():
-            return None
-        stream = stream_of(self._index)
-        if stream and capturing():  # the legacy stream, 0, cannot be captured
-            return None
-        if stream not in binding.ordered:
-            binding.wait(stream)
-        return self._run(pointers, stream)
+    def lane(self, stream: int) -> Lane:
+        """A lane of a stream where none is free."""
+        self._lanes.setdefault(stream, [])
+        return Lane(stream, self._device)
 
-    def _run(self, pointers: list[int], stream: int) -> tuple[Tensor, ...]:
-        try:
-            lane = self._lanes[stream].pop()
-        except (KeyError, IndexError):
-            lane = Lane(stream, self._device)
-            self._lanes.setdefault(stream, [])
-        try:
-            packed = self._packed.get(lane)
-            if packed is None:
-                packed = self._packed[lane] = _Packed(self, lane)
-            base, size = lane.base, self._bytes
-            if size > LANE_BYTES:
-                workspace = self._allocate((size,), (1,), torch.uint8)
-                base = workspace.data_ptr()
-            if packed.base != base:
-                for slot, offset in self._workspace:
-                    packed.set(slot, base + offset)
-                packed.base = base
-            allocate = self._allocate
-            outputs = [allocate(*kind) for kind in self._outputs]
-            for output in outputs:
-                pointers.append(output.data_ptr())
-            seen = packed.seen
-            if seen != pointers:
-                for number, slot in enumerate(self._slots):
-                    if not seen or seen[number] != pointers[number]:
-                        packed.set(slot, pointers[number])
-                packed.seen = pointers
-            launch = self._launch
-            for config, function, parameters in packed.calls:
-                status = launch(config, function, parameters, None)
-                if status:
-                    self._again(status, config, function, parameters)
-        finally:
-            self._lanes[stream].append(lane)
-        return tuple(outputs)
+    def packed(self, lane: Lane) -> _Packed:
+        """The parameters for a lane that this call has not used yet."""
+        made = self._packed[lane] = _Packed(self, lane)
+        self.place(made, lane.base)
+        return made
 
-    def _again(self, status: int, config: int, function: int, parameters: int) -> None:
+    def place(self, packed: _Packed, base: int) -> None:
+        """From now on the workspace begins there."""
+        for slot, offset in self._workspace:
+            packed.set(slot, base + offset)
+        packed.base = base
+
+    def again(self, status: int, config: Any, function: Any, parameters: Any) -> None:
         """A thread's first work on a device finds no context: make it current and launch."""
         if status == driver.NO_CONTEXT:
             driver.ensure(self._context)
-            status = self._launch(config, function, parameters, None)  # nothing was launched before
+            status = driver.launcher()(config, function, parameters, None)  # nothing was launched
         driver.check(status, "cuLaunchKernelEx")
+
+    def replay_again(self, status: int, graph: Any, stream: Any) -> None:
+        """The same for a graph."""
+        if status == driver.NO_CONTEXT:
+            driver.ensure(self._context)
+            status = replay.launcher()(graph, stream)
+        driver.check(status, "cuGraphLaunch")
+
+    def _written(self, tensors: Sequence[Tensor], versions: Mapping[int, int]) -> Call:
+        """`call`, written out for this many tensors, outputs and launches."""
+        names: dict[str, Any] = {
+            "again": self.again,
+            "allocate": allocator(),
+            "capturing": capturing_getter(),
+            "current": device_getter(),
+            "epoch": self._binding_epoch,
+            "graded": torch.is_grad_enabled,
+            "hooked": hooked,
+            "index": self._device.index,
+            "lane_of": self.lane,
+            "lanes": self._lanes,
+            "launch": driver.launcher(),
+            "packed_for": self.packed,
+            "packed_of": self._packed,
+            "place": self.place,
+            "runtime": knobs.runtime,
+            "same": same_layouts(tensors),
+            "size": self._bytes,
+            "stream_of": stream_getter(),
+            "uint8": torch.uint8,
+        }
+        names["enter"], names["leave"] = hooks()
+        for i, t in enumerate(tensors):
+            names |= {f"shape{i}": t.shape, f"stride{i}": t.stride(), f"dtype{i}": t.dtype}
+            names |= {f"device{i}": t.device, f"phase{i}": t.data_ptr() & 15}
+        for i, version in versions.items():
+            names |= {f"held{i}": weakref.ref(tensors[i]), f"version{i}": version}
+            names |= {f"place{i}": tensors[i].data_ptr()}
+        for i, (shape, strides, dtype) in enumerate(self._outputs):
+            names |= {f"new_shape{i}": shape, f"new_strides{i}": strides, f"new_dtype{i}": dtype}
+        large, launches = self._bytes > LANE_BYTES, len(self.recipe.launches)
+        replayed = settings.current().replay and launches > 1 and not large and replay.usable()
+        if replayed:
+            names |= {"replay": replay.launcher(), "replay_again": self.replay_again}
+        outputs, held = len(self._outputs), tuple(versions)
+        exec(code(len(tensors), held, outputs, launches, large, replayed), names)
+        return names["call"]
+
+
+def _refuse(binding: Binding, tensors: Sequence[Any]) -> None:
+    """Stands where nothing has been written yet."""
 
 
 def _fresh(buffer: Any) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:

@@ -13,6 +13,7 @@ from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Graph, Param
 from fusedsl.rewrite import RewriteResult
+from fusedsl.runtime import binaries
 from fusedsl.runtime.binding import Binding, folded_names
 from fusedsl.runtime.check import Dims, arrange, check_tensors, no_gradients
 from fusedsl.runtime.device import device_of, on_device, refuse_in_capture, stream_getter
@@ -20,7 +21,7 @@ from fusedsl.runtime.engine import Engine
 from fusedsl.runtime.explain import Explanation, explain, nominal_dims
 from fusedsl.runtime.launch import get_ready
 from fusedsl.runtime.load import interprets
-from fusedsl.runtime.prepared import Prepared
+from fusedsl.runtime.prepared import Call, Prepared
 from fusedsl.runtime.recipe import Recipe
 from fusedsl.runtime.report import Report, verify
 from fusedsl.runtime.tune import Progress, Tuned, random_tensors, tune_new
@@ -71,7 +72,7 @@ class _Caller:
         self._params = tuple(params)
         self._names = tuple(p.name for p in params)
         #: The last call and what it ran on: tried first.
-        self._last: tuple[Prepared, Binding] | None = None
+        self._last: tuple[Call, Binding] | None = None
         #: Parameters that must be the same tensors, unchanged, for a prepared call to hold.
         self._fixed: frozenset[str] = frozenset()
 
@@ -90,9 +91,9 @@ class _Caller:
                 self._engine.keep(binding, key, recipe)
         prepared = recipe.prepared
         if prepared is not None and not poison:
-            outputs = prepared(binding, tensors)
+            outputs = prepared.call(binding, tensors)
             if outputs is not None:
-                self._last = prepared, binding
+                self._last = prepared.call, binding
                 return outputs
         if binding.device is not None and binding.device.type == "cuda":
             binding.wait(stream_getter()(binding.device.index))
@@ -122,8 +123,8 @@ class Program(_Caller):
     ):
         self.stages = stages
         self.options = options
-        if torch.cuda.is_initialized() and not interprets():
-            get_ready()
+        if torch.cuda.is_initialized() and not interprets() and not binaries.folder().is_dir():
+            get_ready()  # no process has kept a kernel here: there will be something to compile
         engine = Engine(stages.source, stages.plan, options.to_json(), header)
         engine.tuner = tune_new if tune else None
         super().__init__(engine, stages.source.params)
@@ -179,8 +180,6 @@ class Program(_Caller):
             dims = check_tensors(self._weights, given, Dims())
         table = dict(zip((p.name for p in self._weights), given, strict=True))
         device = given[0].device if given else torch.device("cpu")
-        if device.type == "cuda" and not interprets():
-            get_ready()  # beside the folding
         with on_device(device):
             plan = self.stages.plan
             binding = Binding.make(plan, table, dims, hold=True, consume=consume)

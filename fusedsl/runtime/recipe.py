@@ -6,13 +6,15 @@ Everything that can be decided from shapes, strides, dtypes and alignment is dec
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fusedsl.runtime import driver
 from fusedsl.runtime.device import stream_getter
 from fusedsl.runtime.launch import Grid, Kernel, describe, hooked
 
@@ -83,6 +85,7 @@ class Launch:
     template: list[Any]
     pointers: tuple[tuple[int, int], ...]
     descriptors: tuple[Descriptor, ...]
+    _driven: list[_Driven] = field(default_factory=list["_Driven"])
 
     def numbers(self) -> list[Any]:
         """What is known of the arguments: numbers, and the fields of descriptors."""
@@ -101,8 +104,21 @@ class Launch:
         return args
 
     def run(self, pointers: Sequence[int], tensors: Sequence[Tensor], stream: int) -> None:
-        """Launch directly, or through Triton where that is not possible."""
+        """Launch directly, or through Triton where that is not possible.
+
+        A binary from the cache has no launcher of Triton's: it goes straight to the driver.
+        """
         kernel = self.kernel
+        if kernel.direct is None and kernel.binary is not None:
+            try:
+                driven = self._driven.pop()
+            except IndexError:
+                driven = _Driven(self, kernel.binary, len(pointers))
+            try:
+                driven.launch(pointers, stream)
+            finally:
+                self._driven.append(driven)
+            return
         if kernel.direct is None:
             kernel.launch_slowly(self.grid, self.arguments(tensors, tensors))
             return
@@ -116,6 +132,33 @@ class Launch:
         except TypeError:  # a launcher with another argument list: nothing was launched
             kernel.direct = None
             kernel.launch_slowly(self.grid, self.arguments(tensors, tensors))
+
+
+class _Driven:
+    """The packed parameters of one launch, in use by one call at a time."""
+
+    def __init__(self, launch: Launch, binary: driver.Binary, slots: int):
+        self._addresses = (ctypes.c_uint64 * slots)()
+        self._packed = driver.Packed(
+            binary, launch.grid, 0, launch.numbers(), dict(launch.pointers), self._addresses
+        )
+        self._layouts = binary.layouts
+        self._descriptors = launch.descriptors
+        self._at: dict[int, int] = {}
+
+    def launch(self, pointers: Sequence[int], stream: int) -> None:
+        """Launch on a stream of the current device, on the tensors at these addresses."""
+        driver.enter(torch.cuda.current_device())
+        self._addresses[:] = pointers
+        for descriptor in self._descriptors:
+            position, pointer = descriptor.position, pointers[descriptor.slot]
+            if self._at.get(position) != pointer:
+                shape, strides = descriptor.fields["shape"], descriptor.fields["strides"]
+                made = driver.encode(pointer, self._layouts[position], shape, strides)
+                self._packed.hold(self._packed.maps[position], made)
+                self._at[position] = pointer
+        self._packed.on(stream)
+        driver.check(driver.launcher()(*self._packed.call, None), "cuLaunchKernelEx")
 
 
 @dataclass(eq=False)

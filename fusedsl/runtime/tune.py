@@ -272,7 +272,7 @@ class _Session:
 
 def _nothing(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
     """Stands in for the compiler where a call is only looked at."""
-    return [Kernel(one.launcher.fn, one.launcher.options) for one in wanted]
+    return [Kernel(one.launcher.function_of, one.launcher.options) for one in wanted]
 
 
 class _Running:

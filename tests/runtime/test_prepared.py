@@ -48,6 +48,7 @@ FAKE = """
             ctypes.c_uint64.from_address(made).value = pointer
             return 0
         def cuLaunchKernelEx(self, config, function, params, extra):
+            config, function, params = config.value, function.value, params.value
             status = now.status.pop(0) if now.status else 0 if now.context else 201
             if status:
                 return status
@@ -243,9 +244,7 @@ SCENARIO = """
 
     import timeit
     bound(x)
-    cuda.library().cuLaunchKernelEx
-    for p in [bound._last[0]]:
-        p._launch = lambda *args: 0
+    bound._last[0].__globals__["launch"] = lambda *args: 0
     out["microseconds"] = min(timeit.repeat(lambda: bound(x), number=1000, repeat=5)) * 1000
     print(json.dumps(out))
 """

@@ -44,6 +44,17 @@ class Var:
     layout: Layout
 
 
+@dataclass(frozen=True)
+class Load:
+    """A tile in its stored dtype: the variable it is loaded into, and the one that keeps it."""
+
+    pointer: str
+    stride: str
+    offset: str
+    next: str
+    part: str
+
+
 def joined(layouts: list[Layout]) -> Layout:
     """Layout of an elementwise combination."""
     kinds = set(layouts)
@@ -58,7 +69,8 @@ class Body:
 
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
-    each row, in the layout of a tile: to bring them there would take a barrier each.
+    each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
+    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is.
     """
 
     plan: Plan
@@ -72,6 +84,8 @@ class Body:
     values: dict[str, Var] = field(default_factory=dict[str, Var])
     keep: str = ""
     spread: bool = False
+    held: str = ""
+    loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
     def __post_init__(self) -> None:
         self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
@@ -150,6 +164,9 @@ class Body:
         if layout is Layout.TILE and self.descriptors:
             return fragment("load_tile_tma", name, self.tile_descriptor(value), offset)
         pointer = self.pointer(value)
+        if layout is Layout.TILE and self.held:
+            load = self._load_ahead(value, offset)
+            return fragment("widen", name, load.next if self.held == "next" else load.part)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
         if layout is Layout.ROW and self.spread:
@@ -160,6 +177,14 @@ class Body:
             macro = "load_index" if kind.dtype.is_index else "load_column"
             return fragment(macro, name, f"{pointer}{offset}", self.stride(value))
         return fragment("load_scalar", name, f"{pointer}{offset}")
+
+    def _load_ahead(self, value: str, offset: str) -> Load:
+        """The variables of a tile that is loaded once, ahead of all that reads it."""
+        if (value, offset) not in self.loads:
+            names = self.namer.fresh(f"{value}_next"), self.namer.fresh(f"{value}_part")
+            load = Load(self.pointer(value), self.stride(value), offset, *names)
+            self.loads[value, offset] = load
+        return self.loads[value, offset]
 
     def column_only(self, node: Node) -> bool:
         """Whether a node needs nothing but column vectors and scalars."""

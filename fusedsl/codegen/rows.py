@@ -8,7 +8,6 @@ barrier.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
 from fusedsl.codegen.body import Body, Var, constant
 from fusedsl.codegen.helpers import function_name
@@ -21,12 +20,17 @@ from fusedsl.schedule import row_segments
 #: What the kernels of shared rows are configured by, besides the tile.
 SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 
+#: Whether a program of a shared row reduces its part of the next one after it has stored the row at
+#: hand, or before the last wait for the other parts of that. The loads of the next are issued ahead
+#: of both: the store hides their latency, or their reduction that of the last wait.
+STORE_FIRST = False
+
 
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
     """The whole row in registers, in segments of one width that cover it closely."""
     lines: list[str] = []
     body.load_indices(kernel.steps, lines)
-    body.spread = all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
+    body.spread = _may_spread(kernel, body)
     rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
     while remaining:
@@ -34,10 +38,15 @@ def resident(kernel: KernelPlan, body: Body) -> list[str]:
         rest = emit_columns(body, ready, lines)
         rows.emit(rest, lines)
         remaining = [n for n in remaining if n not in ready]
-        statistics = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+        statistics = _next_statistics(remaining)
         rows.reduce(statistics, lines)
         remaining = [n for n in remaining if n not in statistics]
     return lines
+
+
+def _may_spread(kernel: KernelPlan, body: Body) -> bool:
+    """Whether row vectors may lie as tiles do: none of them is stored."""
+    return all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
 
 
 @dataclass
@@ -171,7 +180,7 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     remaining = emit_columns(body, list(kernel.steps), opening)
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
-        ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+        ready = _next_statistics(remaining)
         passes.append(lanes_pass(body, kernel, ready))
         remaining = [n for n in remaining if n not in ready]
         remaining = emit_columns(body, remaining, passes[-1]["after"])
@@ -186,18 +195,84 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
 
 
 def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
-    """The passes of `looped`, with a slot for every state that the parts of a row tell."""
+    """Rows in parts: what is taken of the next row's part, and what of the one that is kept.
+
+    A round is a level of dependent statistics: the slots of its states, the lines that find those
+    of this part (of the next row, in the first round), that merge all parts', and what follows.
+    """
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
-    slots = looped(kernel, body)
-    count = 0
-    for made in cast(list[dict[str, Any]], slots["passes"]):
-        made["slots"] = [(state, count + i) for i, state in enumerate(made["states"])]
-        count += len(made["states"])
-    return {**slots, "states": count}
+    body.keep, body.spread = "evict_first", _may_spread(kernel, body)
+    remaining = list(kernel.steps)
+    rounds = [_Round(_next_statistics(remaining))]
+    body.held = "next"
+    body.load_indices(rounds[0].nodes, rounds[0].find)
+    for node in rounds[0].nodes:
+        _recompute(body, kernel, node.inputs[0], rounds[0].find)
+    rounds[0].reduce(body, 0)
+    body.values, body.held = {}, "part"
+    opening: list[str] = []
+    body.load_indices(kernel.steps, opening)
+    remaining = emit_columns(body, remaining, opening)
+    while True:
+        rounds[-1].join(body)
+        remaining = [n for n in remaining if n not in rounds[-1].nodes]
+        ready = [n for n in remaining if not is_reduction(n) and depends_on_none(n, remaining)]
+        rest = emit_columns(body, ready, rounds[-1].after)
+        for node in rest:
+            body.emit(node, rounds[-1].after)
+        remaining = [n for n in remaining if n not in ready]
+        if not remaining:
+            break
+        rounds.append(_Round(_next_statistics(remaining)))
+        rounds[-1].reduce(body, sum(len(made.slots) for made in rounds))
+    loads = list(body.loads.values())
+    slots = {
+        "keep": [fragment("no_part", load.part, load.pointer) for load in loads],
+        "load": [
+            fragment("load_part", load.next, load.pointer, load.stride, load.offset)
+            for load in loads
+        ],
+        "move": [fragment("alias", load.part, load.next) for load in loads],
+    }
+    states = sum(len(made.slots) for made in rounds)
+    order = {"store_first": STORE_FIRST}
+    return {**slots, **order, "opening": opening, "rounds": rounds, "states": states}
+
+
+def _next_statistics(nodes: list[Node]) -> list[Node]:
+    return [n for n in nodes if is_reduction(n) and depends_on_none(n, nodes)]
+
+
+@dataclass
+class _Round:
+    """Statistics that parts of a row tell each other at a time."""
+
+    nodes: list[Node]
+    find: list[str] = field(default_factory=list[str])
+    slots: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    merge: list[str] = field(default_factory=list[str])
+    after: list[str] = field(default_factory=list[str])
+
+    def reduce(self, body: Body, before: int) -> None:
+        """The states of the part at hand; `before` is how many slots others have."""
+        for node in self.nodes:
+            self.find.append(f"# {node.block.name}: {node.origin or node.name}")
+            names = body.chunk(node, node.inputs[0], "held", self.find)
+            self.slots += [(name, before + i) for i, name in enumerate(names, len(self.slots))]
+
+    def join(self, body: Body) -> None:
+        """The statistics of the row from the states of its parts."""
+        names = [name for name, _ in self.slots]
+        for node in self.nodes:
+            count = len(_reduction(node).identity)
+            parts, names = [f"{name}_parts" for name in names[:count]], names[count:]
+            self.merge.append(f"# {node.block.name}: {node.origin or node.name}")
+            states = _merge_all(body, node, parts, "shares", self.merge)
+            body.finish(node, states, "N", self.merge)
 
 
 def _pass(**lines: list[str]) -> dict[str, list[str]]:
-    names = ("before", "inside", "states", "reduce", "join", "after")
+    names = ("before", "inside", "reduce", "after")
     return {name: lines.get(name, []) for name in names}
 
 
@@ -226,10 +301,6 @@ def lanes_pass(
     body.values = dict(outer)
     for node in ready:
         states = _merge_all(body, node, running[node.name], held, made["reduce"])
-        made["states"] += states
-        function = function_name(_reduction(node).merge_all)
-        parts = [f"{state}_parts" for state in states]
-        made["join"].append(fragment("call", states, function, [*parts, "shares"]))
         made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
         body.finish(node, states, total, made["after"])
     return made

@@ -61,10 +61,12 @@ def problem(
 
 
 def _rows_problem(kernel: KernelPlan, config: TileConfig) -> str | None:
-    """Rows that programs share are taken by whole groups of them; others by one program each."""
+    """Rows that programs share are taken by whole groups of them, a tile each; others by one."""
     grouped = config.programs > 0 and config.programs % config.parts == 0
     if is_shared(kernel) if not grouped else config.parts > 1 and not is_shared(kernel):
         return f"{config.programs} programs, {config.parts} to a row"
+    if is_shared(kernel) and config.parts * config.block_n < kernel.cols.factor:
+        return f"{config.parts} parts of {config.block_n} columns are less than a row"
     return None
 
 

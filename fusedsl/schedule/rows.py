@@ -12,23 +12,34 @@ from fusedsl.schedule.target import Target
 
 #: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
 #: statistic, and of those where one depends on another, which would pass over it three times.
-RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 32768
+RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
-#: Widest row that a program takes alone. Wider ones would be shared by several programs that wait
-#: for each other; those kernels have not run on a GPU yet, so no row is wide enough for them.
-ALONE_COLUMNS = 1 << 31
+#: Widest row that a program takes alone where it passes over it twice: of kernels that take sums
+#: and read a tile and a row vector, and of others. Wider ones are shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS = 32768, 16384
 
 #: Columns of a looped row that are in flight at a time.
 LOOPED_COLUMNS = 8192
 
-#: Columns of a program's part of a shared row, the most programs that share one, and the programs
-#: of an SM.
-PART_COLUMNS, MOST_PARTS, SHARING_PROGRAMS = 8192, 64, 6
+#: Columns of a program's part of a shared row and columns of each of its threads (half as many
+#: where rows start at any address: each column is then a load), and the most parts of a row.
+PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
+
+#: Threads of an SM that such programs fill, of kernels that store one tile and of others: no more
+#: than its registers hold, or the last programs would start when the first ones end.
+SHARING_THREADS, SHARING_THREADS_OTHERS = 512, 384
+
+#: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
+SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
 
 #: Most segments of a row that is kept in registers.
 _SEGMENTS = 8
 
-_MAX_THREADS = 1024
+#: Columns of 16 bytes, and of the narrowest part.
+_VECTOR, _NARROWEST_PART = 8, 1024
+
+#: Threads of a program, and elements of a tile (as `legality.py` has them).
+_MAX_THREADS, _MAX_ELEMENTS = 1024, 1 << 20
 
 
 def is_resident(kernel: KernelPlan) -> bool:
@@ -38,8 +49,20 @@ def is_resident(kernel: KernelPlan) -> bool:
 
 
 def is_shared(kernel: KernelPlan) -> bool:
-    """Whether several programs may share a row."""
-    return kernel.cols.symbol is None and kernel.cols.factor > ALONE_COLUMNS
+    """Whether several programs may share a row, each with a part of it in registers."""
+    return kernel.cols.symbol is None and _alone(kernel) < kernel.cols.factor <= SHARED_COLUMNS
+
+
+def _alone(kernel: KernelPlan) -> int:
+    """Widest row that a program takes alone."""
+    if _is_chained(kernel):
+        return CHAINED_COLUMNS
+    return ALONE_OTHERS if _has_moments(kernel) or len(kernel.reads) > 2 else ALONE_COLUMNS
+
+
+def _has_moments(kernel: KernelPlan) -> bool:
+    """Whether a statistic of the kernel is about its mean."""
+    return any(len(node.results) > 1 for node in kernel.steps)
 
 
 def _is_chained(kernel: KernelPlan) -> bool:
@@ -71,14 +94,15 @@ def row_segments(cols: int) -> tuple[int, int]:
 def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     """The default configuration of a kernel over whole rows."""
     if target.backend == "interpreter":
-        widest = cols if is_resident(kernel) else min(cols, 4096)
-        programs = 1 if is_shared(kernel) else 0
-        return TileConfig(min(128, power_of_two(rows)), power_of_two(widest), programs=programs)
-    moments = any(len(node.results) > 1 for node in kernel.steps)
+        widest = cols if is_resident(kernel) or is_shared(kernel) else min(cols, 4096)
+        block = power_of_two(widest)
+        block_m = min(128, power_of_two(rows), max(1, _MAX_ELEMENTS // block))
+        return TileConfig(block_m, block, programs=1 if is_shared(kernel) else 0)
+    moments = _has_moments(kernel)
     if is_resident(kernel):
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
-        return _shared(rows, cols, target)
+        return _shared(kernel, rows, cols, target)
     return _looped(cols, moments, target)
 
 
@@ -110,12 +134,20 @@ def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
     return TileConfig(1, block, warps=warps)
 
 
-def _shared(rows: int, cols: int, target: Target) -> TileConfig:
-    """Parts that stay in the L1 cache; more of them where rows are too few to fill the machine."""
-    block = min(2048, power_of_two(cols))
-    chunks = -(-cols // block)
-    programs = SHARING_PROGRAMS * target.sms
-    wanted = max(-(-cols // PART_COLUMNS), min(programs // rows, chunks))
-    parts = min(wanted, MOST_PARTS, chunks, programs)
-    parts = -(-chunks // -(-chunks // parts))  # none of them without columns
-    return TileConfig(1, block, warps=4, parts=parts, programs=programs // parts * parts)
+def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
+    """Parts that stay in registers; narrower ones where rows are too few to fill the machine."""
+    per_sm = SHARING_THREADS if len(kernel.writes) == 1 else SHARING_THREADS_OTHERS
+    per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
+    threads = per_sm * target.sms
+    most = min(MOST_PARTS, target.sms)  # the parts of a row must all be able to run
+    block = PART_COLUMNS
+    while -(-cols // block) > most:
+        block *= 2
+    while block > _NARROWEST_PART and rows * cols < threads * per_thread:
+        if -(-cols // (block // 2)) > most:
+            break
+        block //= 2
+    parts = -(-cols // block)
+    warps = max(1, min(block // per_thread, _MAX_THREADS) // target.warp_size)
+    programs = max(1, per_sm // (warps * target.warp_size)) * target.sms
+    return TileConfig(1, block, warps=warps, parts=parts, programs=programs // parts * parts)

@@ -23,4 +23,5 @@ def looped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shared(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row is one that several programs may share."""
-    monkeypatch.setattr(fusedsl.schedule.rows, "ALONE_COLUMNS", 0)
+    for name in ("ALONE_COLUMNS", "ALONE_OTHERS"):
+        monkeypatch.setattr(fusedsl.schedule.rows, name, 0)

@@ -14,6 +14,7 @@ from fusedsl.schedule import (
     LOOPED_COLUMNS,
     MAX_THREADS,
     ROW_CLASSES,
+    SHARED_COLUMNS,
     Target,
     TileConfig,
     choose,
@@ -185,16 +186,19 @@ kernel k(x: bf16[M, 64], w: weight bf16[64, 64]) -> (y: bf16[M, 64]) { y = linea
 
 
 @ON_EACH
-def test_rows_beyond_the_resident_width_are_looped(target: Target) -> None:
+def test_rows_beyond_the_resident_width_are_shared_and_beyond_that_looped(target: Target) -> None:
     text = "kernel k(x: bf16[M, {n}]) -> (y: bf16[M, {n}]) {{ y = softmax(x); }}"
-    for n, widest in ((CHAINED_COLUMNS, CHAINED_COLUMNS), (CHAINED_COLUMNS + 1, LOOPED_COLUMNS)):
+    alone = target.backend == "interpreter"
+    for n in (CHAINED_COLUMNS, CHAINED_COLUMNS + 1, 100_003, SHARED_COLUMNS, SHARED_COLUMNS + 1):
         plan = plan_of(text.format(n=n))
         for rows in ROW_CLASSES:
             for kernel, main_loop, config in every_config(plan, rows, target):
                 assert_legal(plan, kernel, config, target, main_loop)
-                assert config.block_n <= widest
-                if n == CHAINED_COLUMNS:
-                    assert config.block_n >= n, "the whole row"
+                if n > SHARED_COLUMNS:
+                    assert config.block_n <= LOOPED_COLUMNS and config.parts == 1
+                else:
+                    assert config.block_n * config.parts >= n, "the whole row"
+                    assert (config.parts > 1) == (n > CHAINED_COLUMNS and not alone)
 
 
 @ON_EACH

@@ -5,9 +5,11 @@ as soon as others end: whoever waits, waits for programs that run. The states of
 words that carry their own sign of being there: the value in the upper half, the step it belongs to
 in the lower. No order between words is needed then, and no cache is emptied, as acquiring would.
 
-A program publishes its part of the next row before it waits for the others' parts of this one, so
-that it hardly ever waits. A slot is written again four rows later: by then every program of the
-group has read it, for it has published a part of the row before last, which it does not do before.
+A program keeps its part of a row in registers until the others have told their states, and issues
+the loads of its part of the next row before it waits for them. Turn 0 is of no row: the words are
+zero, which says that they are there. A slot is written again four turns later: whoever does has
+waited for all parts of the turn before last, and each of them was told by a program that had done
+with the turn that the slot is of.
 """
 
 # releases of triton type their functions differently

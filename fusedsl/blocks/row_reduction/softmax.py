@@ -21,7 +21,8 @@ def _expand(b: GraphBuilder, operands: dict[str, Any], attrs: dict[str, Any], na
     m = b.call("row_max", x, out_dtype="fp32")
     e = b.call("exp", b.call("sub", x, m))
     s = b.call("row_sum", e)
-    return emit(b, "div", e, s, dtype=stored(attrs, b.types[x].dtype), name=name)
+    share = b.call("div", 1.0, s)  # one division a row; the sum is at least 1
+    return emit(b, "mul", e, share, dtype=stored(attrs, b.types[x].dtype), name=name)
 
 
 def _reference(x: torch.Tensor) -> torch.Tensor:

@@ -181,7 +181,7 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
         ready = _next_statistics(remaining)
-        passes.append(lanes_pass(body, kernel, ready))
+        passes.append(lanes_pass(body, kernel, ready, about=True))
         remaining = [n for n in remaining if n not in ready]
         remaining = emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
@@ -283,11 +283,18 @@ def lanes_pass(
     width: str = "BLOCK_N",
     total: str = "N",
     held: str = "held",
+    about: bool = False,
 ) -> dict[str, list[str]]:
     """A pass over rows of `total` columns, `width` at a time, with a state for each lane; `held`
-    names how many columns each lane held."""
+    names how many columns each lane held. `about`: statistics about a mean are sums about that of
+    the first columns, which come by once before."""
     made = _pass()
     outer = per_row(body)
+    centres: dict[str, str] = {}
+    for node in ready:
+        if about and _reduction(node).about:
+            body.values = dict(outer)
+            centres[node.name] = _centre(body, kernel, node, width, total, made["before"])
     body.values = dict(outer)
     running: dict[str, list[str]] = {}
     for node in ready:
@@ -297,13 +304,44 @@ def lanes_pass(
             slots = (name, constant(identity), "BLOCK_M", width)
             made["before"].append(fragment("lanes", *slots))
         made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
-        merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
+        if node.name in centres:
+            _add_lanes(body, node, centres[node.name], running[node.name], made["inside"])
+        else:
+            merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
     body.values = dict(outer)
     for node in ready:
-        states = _merge_all(body, node, running[node.name], held, made["reduce"])
+        if node.name in centres:
+            states = body.state_names(node)
+            arguments = [centres[node.name], *running[node.name], total]
+            function = function_name(_reduction(node).about[2])
+            made["reduce"].append(fragment("call", states, function, arguments))
+        else:
+            states = _merge_all(body, node, running[node.name], held, made["reduce"])
         made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
         body.finish(node, states, total, made["after"])
     return made
+
+
+def _centre(
+    body: Body, kernel: KernelPlan, node: Node, width: str, total: str, lines: list[str]
+) -> str:
+    """The mean of the first columns of each row."""
+    lines += fragment("segment", 0, width, total, False).split("\n")
+    _recompute(body, kernel, node.inputs[0], lines)
+    piece = body.masked(node.inputs[0], lines)
+    centre = body.namer.fresh(f"{node.name}_centre")
+    function = function_name(_reduction(node).about[0])
+    lines.append(fragment("call", [centre], function, [piece, f"min({width}, {total})"]))
+    return centre
+
+
+def _add_lanes(body: Body, node: Node, centre: str, running: list[str], lines: list[str]) -> None:
+    """Add what lies apart from the centre to the sums of the lanes."""
+    piece = body.rounded(node.inputs[0], lines)
+    names = body.state_names(node, "_apart")
+    function = function_name(_reduction(node).about[1])
+    lines.append(fragment("call", names, function, [piece, "col_live[None, :]", centre]))
+    lines += [fragment("add_to", lane, n) for lane, n in zip(running, names, strict=True)]
 
 
 def statistics_pass(

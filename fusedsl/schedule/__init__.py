@@ -23,6 +23,7 @@ from fusedsl.schedule.default import (
 )
 from fusedsl.schedule.legality import MAX_THREADS, problem
 from fusedsl.schedule.rows import (
+    ALONE_COLUMNS,
     CHAINED_COLUMNS,
     LOOPED_COLUMNS,
     RESIDENT_COLUMNS,
@@ -37,6 +38,7 @@ from fusedsl.schedule.space import candidates
 from fusedsl.schedule.target import Target, usable_loop
 
 __all__ = [
+    "ALONE_COLUMNS",
     "CHAINED_COLUMNS",
     "LOOPED_COLUMNS",
     "MAX_THREADS",

@@ -14,9 +14,9 @@ from fusedsl.schedule.target import Target
 #: statistic, and of those where one depends on another, which would pass over it three times.
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
-#: Widest row that a program takes alone where it passes over it twice: of kernels that take sums
-#: and read a tile and a row vector, and of others. Wider ones are shared by several programs.
-ALONE_COLUMNS, ALONE_OTHERS = 32768, 16384
+#: Widest row that a program takes alone where it passes over it more than once: of kernels that
+#: read one tile, and of others. Wider ones are shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS = 65536, 32768
 
 #: Columns of a looped row that are in flight at a time.
 LOOPED_COLUMNS = 8192
@@ -55,9 +55,7 @@ def is_shared(kernel: KernelPlan) -> bool:
 
 def _alone(kernel: KernelPlan) -> int:
     """Widest row that a program takes alone."""
-    if _is_chained(kernel):
-        return CHAINED_COLUMNS
-    return ALONE_OTHERS if _has_moments(kernel) or len(kernel.reads) > 2 else ALONE_COLUMNS
+    return ALONE_COLUMNS if len(kernel.writes) == 1 else ALONE_OTHERS
 
 
 def _has_moments(kernel: KernelPlan) -> bool:
@@ -113,9 +111,10 @@ def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig
     count, size = row_segments(cols)
     width = count * size
     per_warp = 2048 if moments and width > 4096 else 1024
-    block_m = max(1, min(32, power_of_two(rows), power_of_two(2048 // max(width, 64))))
-    block_m = 1 if width >= 1024 else block_m
-    warps = max(1, min(most, block_m * width // (per_warp if width >= 1024 else 512)))
+    if width < 1024 or (moments and width <= 2048):
+        per_warp = 512
+    block_m = max(1, min(32, power_of_two(rows), power_of_two(-(-1024 // width))))
+    warps = max(1, min(most, block_m * width // per_warp))
     return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
 
 

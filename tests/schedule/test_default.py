@@ -10,6 +10,7 @@ from examples import SMALL, read, resized
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Kind
 from fusedsl.schedule import (
+    ALONE_COLUMNS,
     CHAINED_COLUMNS,
     LOOPED_COLUMNS,
     MAX_THREADS,
@@ -186,19 +187,21 @@ kernel k(x: bf16[M, 64], w: weight bf16[64, 64]) -> (y: bf16[M, 64]) { y = linea
 
 
 @ON_EACH
-def test_rows_beyond_the_resident_width_are_shared_and_beyond_that_looped(target: Target) -> None:
+def test_rows_beyond_the_resident_width_are_looped_or_shared(target: Target) -> None:
     text = "kernel k(x: bf16[M, {n}]) -> (y: bf16[M, {n}]) {{ y = softmax(x); }}"
     alone = target.backend == "interpreter"
-    for n in (CHAINED_COLUMNS, CHAINED_COLUMNS + 1, 100_003, SHARED_COLUMNS, SHARED_COLUMNS + 1):
+    ends = (CHAINED_COLUMNS, ALONE_COLUMNS, SHARED_COLUMNS)
+    for n in (*ends, *(end + 1 for end in ends), 100_003):
         plan = plan_of(text.format(n=n))
         for rows in ROW_CLASSES:
             for kernel, main_loop, config in every_config(plan, rows, target):
                 assert_legal(plan, kernel, config, target, main_loop)
-                if n > SHARED_COLUMNS:
-                    assert config.block_n <= LOOPED_COLUMNS and config.parts == 1
-                else:
+                shared = ALONE_COLUMNS < n <= SHARED_COLUMNS
+                assert (config.parts > 1) == (shared and not alone)
+                if n <= CHAINED_COLUMNS or shared:
                     assert config.block_n * config.parts >= n, "the whole row"
-                    assert (config.parts > 1) == (n > CHAINED_COLUMNS and not alone)
+                else:
+                    assert config.block_n <= LOOPED_COLUMNS
 
 
 @ON_EACH

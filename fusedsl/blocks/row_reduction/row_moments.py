@@ -70,7 +70,13 @@ def moments_apart(x, valid, centre):
 
 @triton.jit
 def moments_about(centre, residues, squares, count):
-    """(mean, M2); the rough mean's own rounding is taken out of both."""
+    """(mean, M2); what the rough mean is off by is taken out of both.
+
+    The mean of the first columns will do, a share f of the row: the variance is at least
+    f (1 - f) (m - m')^2, with m and m' the means of the first and of the other columns, and the
+    rough mean is off by (1 - f) (m - m'), so what is subtracted is at most (1 - f) / f times what
+    is left.
+    """
     residue = tl.sum(residues, axis=1)
     m2 = tl.sum(squares, axis=1) - residue * (residue / count)
     return centre + residue / count, tl.maximum(m2, 0.0, propagate_nan=tl.PropagateNan.ALL)

@@ -121,7 +121,7 @@ class _Segments:
     def _about(self, node: Node, lines: list[str]) -> list[str]:
         """A statistic about the mean, in two sweeps."""
         namer = self.body.namer
-        centre_of, apart_of, about = (function_name(f) for f in _reduction(node).about)
+        centre_of, apart_of, about, _ = (function_name(f) for f in _reduction(node).about)
         pieces: list[str] = []
         sums = namer.fresh(f"{node.name}_sums")
         for number in range(self.count):
@@ -136,7 +136,11 @@ class _Segments:
         for number, piece in enumerate(pieces):
             self.open(number, lines)
             names = self.body.state_names(node, "_apart")
-            lines.append(fragment("call", names, apart_of, [piece, "col_live[None, :]", centre]))
+            lines.append(
+                fragment(
+                    "call", names, apart_of, [piece, "col_live[None, :]", f"{centre}[:, None]"]
+                )
+            )
             lines += [fragment("add_to", t, n) for t, n in zip(totals, names, strict=False)]
             totals = totals or names
             self.close(number)
@@ -286,15 +290,16 @@ def lanes_pass(
     about: bool = False,
 ) -> dict[str, list[str]]:
     """A pass over rows of `total` columns, `width` at a time, with a state for each lane; `held`
-    names how many columns each lane held. `about`: statistics about a mean are sums about that of
-    the first columns, which come by once before."""
+    names how many columns each lane held. `about`: of statistics about a mean, lanes keep sums
+    about their first element, which comes by once before."""
     made = _pass()
     outer = per_row(body)
     centres: dict[str, str] = {}
     for node in ready:
         if about and _reduction(node).about:
             body.values = dict(outer)
-            centres[node.name] = _centre(body, kernel, node, width, total, made["before"])
+            first = _first_columns(body, kernel, node, width, total, made["before"])
+            centres[node.name] = first
     body.values = dict(outer)
     running: dict[str, list[str]] = {}
     for node in ready:
@@ -311,32 +316,28 @@ def lanes_pass(
     body.values = dict(outer)
     for node in ready:
         if node.name in centres:
-            states = body.state_names(node)
-            arguments = [centres[node.name], *running[node.name], total]
-            function = function_name(_reduction(node).about[2])
-            made["reduce"].append(fragment("call", states, function, arguments))
-        else:
-            states = _merge_all(body, node, running[node.name], held, made["reduce"])
+            settle = function_name(_reduction(node).about[3])
+            arguments = [centres[node.name], *running[node.name], held]
+            made["reduce"].append(fragment("call", running[node.name], settle, arguments))
+        states = _merge_all(body, node, running[node.name], held, made["reduce"])
         made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
         body.finish(node, states, total, made["after"])
     return made
 
 
-def _centre(
+def _first_columns(
     body: Body, kernel: KernelPlan, node: Node, width: str, total: str, lines: list[str]
 ) -> str:
-    """The mean of the first columns of each row."""
+    """The first element of each lane."""
     lines += fragment("segment", 0, width, total, False).split("\n")
     _recompute(body, kernel, node.inputs[0], lines)
-    piece = body.masked(node.inputs[0], lines)
     centre = body.namer.fresh(f"{node.name}_centre")
-    function = function_name(_reduction(node).about[0])
-    lines.append(fragment("call", [centre], function, [piece, f"min({width}, {total})"]))
+    lines.append(fragment("alias", centre, body.masked(node.inputs[0], lines)))
     return centre
 
 
 def _add_lanes(body: Body, node: Node, centre: str, running: list[str], lines: list[str]) -> None:
-    """Add what lies apart from the centre to the sums of the lanes."""
+    """Add what lies apart from the lanes' centres to their sums."""
     piece = body.rounded(node.inputs[0], lines)
     names = body.state_names(node, "_apart")
     function = function_name(_reduction(node).about[1])

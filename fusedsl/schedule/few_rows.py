@@ -20,6 +20,13 @@ HALF_COLUMNS = 64
 #: Most steps of K in flight.
 _DEEPEST = 8
 
+#: Share of the multiprocessors that is as good as all of them.
+_BUSY = 0.9
+
+#: Bytes of weights up to which a kernel is launched ahead of its predecessor's end: the microsecond
+#: that this saves is lost again where programs of two large kernels are there at a time.
+_EARLY_BYTES = 64 << 20
+
 #: Fewest steps of K that are worth a program of their own.
 FEWEST_STEPS = 4
 
@@ -80,9 +87,10 @@ def _base(shape: _Shape, target: Target, main_loop: str) -> TileConfig:
     block_m = max(16, power_of_two(shape.rows))
     if target.backend == "hip":
         return TileConfig(block_m, 64, 64, warps=4, stages=2)
-    config = TileConfig(block_m, 64, 128, warps=4, stages=4, pdl=True)
-    if target.has_pdl:
-        config = replace(config, ahead=256)
+    config = TileConfig(block_m, 64, 128, warps=4, stages=4)
+    weight = shape.cols * (1 + shape.paired) * shape.depth * shape.item
+    if target.has_pdl and weight <= _EARLY_BYTES:
+        config = replace(config, pdl=True, ahead=256)
     if shape.item == 4:
         return replace(config, block_n=32 if not shape.paired else 64, block_k=16, stages=4)
     if not target.has_pdl:
@@ -99,15 +107,19 @@ def _streaming(config: TileConfig, shape: _Shape, target: Target, main_loop: str
     steps in flight for each. One program shares a tile's K on each multiprocessor: two of them on
     one would leave another idle, so it takes more room than half.
     """
-    if main_loop == "pointer":  # rows that nothing asynchronous can load
-        return replace(config, block_k=256 if config.block_m == 16 else 128)
     tiles = -(-shape.cols // 64)
     wide = tiles > 2 * target.sms or (tiles > target.sms and config.block_m > 16)
+    if main_loop == "pointer":  # rows that nothing asynchronous can load
+        if config.block_m == 16:
+            return replace(config, block_k=256 if tiles <= target.sms else 128)
+        return replace(config, block_n=128) if wide and not shape.paired else config
     if shape.paired:
         config, programs = replace(config, block_n=2 * HALF_COLUMNS), tiles
     else:
         config, programs = (replace(config, block_n=128), tiles // 2) if wide else (config, tiles)
     if _shares(shape, tiles):
+        if config.block_m > 16 and not shape.paired and 4 * (tiles // 2) >= _BUSY * target.sms:
+            config = replace(config, block_n=128)  # x comes by half as often
         return replace(config, stages=6 if config.block_m == 16 else 4)
     room = target.shared_limit // min(2, -(-programs // target.sms)) - 2048
     if 3 * _shared_bytes(replace(config, stages=1), shape.item) > room:

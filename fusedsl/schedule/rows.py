@@ -12,14 +12,17 @@ from fusedsl.schedule.target import Target
 
 #: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
 #: statistic, and of those where one depends on another, which would pass over it three times.
-RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
+RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 8192
 
-#: Widest row that a program takes alone where it passes over it more than once: of kernels that
-#: read one tile, and of others. Wider ones are shared by several programs.
-ALONE_COLUMNS, ALONE_OTHERS = 65536, 32768
+#: Widest row that a program takes alone, passing over it again: of kernels that store one tile, of
+#: those that store several, and of those of the first kind whose statistics are about a mean or
+#: depend on each other, which take longer to tell than a row takes to read again. Wider rows are
+#: shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS, ALONE_DEPENDENT = 65536, 32768, 1 << 31
 
-#: Columns of a looped row that are in flight at a time.
-LOOPED_COLUMNS = 8192
+#: Columns of a looped row that are in flight at a time: of sums, or of a row that its first read
+#: leaves in the L1 cache, and of others.
+LOOPED_COLUMNS, LOOPED_OTHERS = 8192, 16384
 
 #: Columns of a program's part of a shared row and columns of each of its threads (half as many
 #: where rows start at any address: each column is then a load), and the most parts of a row.
@@ -27,7 +30,7 @@ PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
 
 #: Threads of an SM that such programs fill, of kernels that store one tile and of others: no more
 #: than its registers hold, or the last programs would start when the first ones end.
-SHARING_THREADS, SHARING_THREADS_OTHERS = 512, 384
+SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 384
 
 #: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
 SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
@@ -50,12 +53,12 @@ def is_resident(kernel: KernelPlan) -> bool:
 
 def is_shared(kernel: KernelPlan) -> bool:
     """Whether several programs may share a row, each with a part of it in registers."""
-    return kernel.cols.symbol is None and _alone(kernel) < kernel.cols.factor <= SHARED_COLUMNS
-
-
-def _alone(kernel: KernelPlan) -> int:
-    """Widest row that a program takes alone."""
-    return ALONE_COLUMNS if len(kernel.writes) == 1 else ALONE_OTHERS
+    if len(kernel.writes) > 1:
+        alone = ALONE_OTHERS
+    else:
+        dependent = _has_moments(kernel) or _is_chained(kernel)
+        alone = ALONE_DEPENDENT if dependent else ALONE_COLUMNS
+    return kernel.cols.symbol is None and alone < kernel.cols.factor <= SHARED_COLUMNS
 
 
 def _has_moments(kernel: KernelPlan) -> bool:
@@ -101,7 +104,7 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
         return _shared(kernel, rows, cols, target)
-    return _looped(cols, moments, target)
+    return _looped(cols, moments, _is_chained(kernel), target)
 
 
 def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig:
@@ -111,18 +114,19 @@ def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig
     count, size = row_segments(cols)
     width = count * size
     per_warp = 2048 if moments and width > 4096 else 1024
-    if width < 1024 or (moments and width <= 2048):
+    if width < 1024 and not (moments and width > 256):
         per_warp = 512
     block_m = max(1, min(32, power_of_two(rows), power_of_two(-(-1024 // width))))
     warps = max(1, min(most, block_m * width // per_warp))
     return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
 
 
-def _looped(cols: int, moments: bool, target: Target) -> TileConfig:
+def _looped(cols: int, moments: bool, chained: bool, target: Target) -> TileConfig:
     """The second read comes from the L1 cache, where few programs of many warps share an SM."""
     whole = power_of_two(cols)
     widest = whole if whole == cols else whole // 2
-    block = min(widest // 2 if moments and cols <= 8192 else widest // 4, LOOPED_COLUMNS)
+    most = LOOPED_OTHERS if (moments or chained) and cols > ALONE_OTHERS else LOOPED_COLUMNS
+    block = min(widest // 2 if moments and cols <= 8192 else widest // 4, most)
     while block > 1024 and (-cols % block) * 8 > cols:
         block //= 2
     block = max(1, min(max(block, 1024), whole))

@@ -23,5 +23,5 @@ def looped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shared(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row is one that several programs may share."""
-    for name in ("ALONE_COLUMNS", "ALONE_OTHERS"):
+    for name in ("ALONE_COLUMNS", "ALONE_OTHERS", "ALONE_DEPENDENT"):
         monkeypatch.setattr(fusedsl.schedule.rows, name, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
@@ -12,8 +13,9 @@ from fusedsl.ir import Kind
 from fusedsl.schedule import (
     ALONE_COLUMNS,
     CHAINED_COLUMNS,
-    LOOPED_COLUMNS,
+    LOOPED_OTHERS,
     MAX_THREADS,
+    RESIDENT_COLUMNS,
     ROW_CLASSES,
     SHARED_COLUMNS,
     Target,
@@ -188,20 +190,21 @@ kernel k(x: bf16[M, 64], w: weight bf16[64, 64]) -> (y: bf16[M, 64]) { y = linea
 
 @ON_EACH
 def test_rows_beyond_the_resident_width_are_looped_or_shared(target: Target) -> None:
-    text = "kernel k(x: bf16[M, {n}]) -> (y: bf16[M, {n}]) {{ y = softmax(x); }}"
+    text = "kernel k(x: bf16[M, {n}], g: bf16[{n}]) -> (y: bf16[M, {n}]) {{ y = {call}; }}"
     alone = target.backend == "interpreter"
-    ends = (CHAINED_COLUMNS, ALONE_COLUMNS, SHARED_COLUMNS)
-    for n in (*ends, *(end + 1 for end in ends), 100_003):
-        plan = plan_of(text.format(n=n))
+    ends = (RESIDENT_COLUMNS, CHAINED_COLUMNS, ALONE_COLUMNS, SHARED_COLUMNS)
+    resident = {"softmax(x * g)": CHAINED_COLUMNS, "rms_norm(x, g)": RESIDENT_COLUMNS}
+    for n, call in product((*ends, *(end + 1 for end in ends), 100_003), resident):
+        plan = plan_of(text.format(n=n, call=call))
         for rows in ROW_CLASSES:
             for kernel, main_loop, config in every_config(plan, rows, target):
                 assert_legal(plan, kernel, config, target, main_loop)
-                shared = ALONE_COLUMNS < n <= SHARED_COLUMNS
+                shared = call == "rms_norm(x, g)" and ALONE_COLUMNS < n <= SHARED_COLUMNS
                 assert (config.parts > 1) == (shared and not alone)
-                if n <= CHAINED_COLUMNS or shared:
+                if n <= resident[call] or shared:
                     assert config.block_n * config.parts >= n, "the whole row"
                 else:
-                    assert config.block_n <= LOOPED_COLUMNS
+                    assert config.block_n <= LOOPED_OTHERS
 
 
 @ON_EACH
@@ -210,7 +213,7 @@ def test_symbolic_columns(target: Target) -> None:
     (kernel,) = plan.kernels
     for columns in (1, 33, 10**6):
         config = choose(plan, kernel, {"M": 5, "N": columns}, target, "pointer")
-        assert config.block_n <= LOOPED_COLUMNS
+        assert config.block_n <= LOOPED_OTHERS
         assert config.warps * target.warp_size <= MAX_THREADS
         assert_legal(plan, kernel, config, target, "pointer")
 

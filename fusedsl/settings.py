@@ -3,7 +3,8 @@
 `FUSEDSL_CACHE_DIR`: the folder of emitted sources; `$XDG_CACHE_HOME/fusedsl` or `~/.cache/fusedsl`
 where it is not set.
 
-`FUSEDSL_REPLAY`: `1` lets calls that come again with the same addresses run as CUDA graphs.
+`FUSEDSL_REPLAY`: `0` keeps calls that come again with the same addresses from running as CUDA
+graphs.
 
 `TRITON_INTERPRET`: Triton's own switch. `1` runs kernels on the CPU; where it is not set, it is
 chosen by whether a GPU is usable.
@@ -21,7 +22,7 @@ class Settings:
     """A snapshot of the environment."""
 
     cache_dir: Path
-    replay: bool = False
+    replay: bool = True
 
 
 def current() -> Settings:
@@ -30,7 +31,7 @@ def current() -> Settings:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Settings(
         cache_dir=Path(explicit) if explicit else Path(base) / "fusedsl",
-        replay=os.environ.get("FUSEDSL_REPLAY", "0") == "1",
+        replay=os.environ.get("FUSEDSL_REPLAY", "1") != "0",
     )
 
 

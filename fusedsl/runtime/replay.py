@@ -24,6 +24,9 @@ _OFTEN = 3
 #: Graphs kept for a lane of a prepared call, and sets of addresses counted. A graph takes some
 #: ten kilobytes of the device.
 _GRAPHS, _COUNTED = 4, 16
+#: Graphs that may give way to others: a caller that goes round more addresses than are kept would
+#: capture on every call.
+_REPLACED = 8
 
 _NON_BLOCKING = 1
 _RELAXED = 2
@@ -88,6 +91,7 @@ class Graphs:
         #: Addresses → what `launcher` takes, for those that have a graph.
         self.handles: dict[tuple[int, ...], c_void_p] = {}
         self._refused = False
+        self._replaced = 0
 
     def launched(self, pointers: tuple[int, ...]) -> None:
         """The launches were made with these addresses, and are still packed so."""
@@ -97,6 +101,11 @@ class Graphs:
             if len(self._counts) > _COUNTED:
                 self._counts.pop(next(iter(self._counts)))
             return
+        if len(self._known) >= _GRAPHS:
+            self._replaced += 1
+            self._refused = self._replaced > _REPLACED
+            if self._refused:
+                return
         try:
             made = self._captured()
         except RuntimeError:  # this driver, or these kernels: stay with single launches

@@ -9,7 +9,6 @@ from tests.runtime.test_prepared import play
 CODE = """
     import os
     from fusedsl.runtime import replay
-    os.environ["FUSEDSL_REPLAY"] = "1"
     graphs, capturing, destroyed, failing = {}, [], [], []
     modes = [0]
     def begin(stream, mode):
@@ -95,6 +94,13 @@ CODE = """
             bound(x)
     out["destroyed"] = len(destroyed)
     out["made"] = len(graphs)
+    now.stream, before = 9, len(graphs)
+    for count in range(20, 50):
+        held[:] = range(count)
+        for _ in range(4):
+            bound(x)
+    out["gone round"] = len(graphs) - before
+    now.stream = 7
     held.clear()
     weights["w_down"].data = weights["w_down"].data.clone()
     bound(x)
@@ -130,6 +136,10 @@ def test_a_thread_without_a_context_gets_one(seen):
 
 def test_few_graphs_are_kept(seen):
     assert seen["made"] - seen["destroyed"] == 5  # four on one stream, one on the other
+
+
+def test_a_caller_that_goes_round_many_addresses_stops_capturing(seen):
+    assert seen["gone round"] == 4 + 8
 
 
 def test_a_weight_that_moved_is_read_where_it_lies(seen):

@@ -15,7 +15,7 @@ from fusedsl.codegen.source import Arg, words_of
 from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.ir import Layout, Node, Reduction
-from fusedsl.schedule import row_segments
+from fusedsl.schedule import CENTRED_COLUMNS, row_segments
 
 #: What the kernels of shared rows are configured by, besides the tile.
 SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
@@ -121,7 +121,7 @@ class _Segments:
     def _about(self, node: Node, lines: list[str]) -> list[str]:
         """A statistic about the mean, in two sweeps."""
         namer = self.body.namer
-        centre_of, apart_of, about, _ = (function_name(f) for f in _reduction(node).about)
+        centre_of, apart_of, about = (function_name(f) for f in _reduction(node).about)
         pieces: list[str] = []
         sums = namer.fresh(f"{node.name}_sums")
         for number in range(self.count):
@@ -185,7 +185,9 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     body.keep = "evict_last"  # the row comes by again
     while any(is_reduction(n) for n in remaining):
         ready = _next_statistics(remaining)
-        passes.append(lanes_pass(body, kernel, ready, about=True))
+        centred = _is_wide(kernel) and all(_reduction(n).about for n in ready)
+        taken = (_centred_pass if centred else lanes_pass)(body, kernel, ready)
+        passes.append(taken)
         remaining = [n for n in remaining if n not in ready]
         remaining = emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
@@ -196,6 +198,11 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     passes.append(_pass(inside=inside))
     passes[0]["before"] = opening + passes[0]["before"]
     return {"passes": passes, "opening": opening}
+
+
+def _is_wide(kernel: KernelPlan) -> bool:
+    """Whether a program keeps so many lanes of a row that registers run short."""
+    return kernel.cols.symbol is None and kernel.cols.factor > CENTRED_COLUMNS
 
 
 def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
@@ -277,7 +284,7 @@ class _Round:
 
 def _pass(**lines: list[str]) -> dict[str, list[str]]:
     names = ("before", "inside", "reduce", "after")
-    return {name: lines.get(name, []) for name in names}
+    return {"begin": ["0"], **{name: [] for name in names}, **lines}
 
 
 def lanes_pass(
@@ -287,19 +294,11 @@ def lanes_pass(
     width: str = "BLOCK_N",
     total: str = "N",
     held: str = "held",
-    about: bool = False,
 ) -> dict[str, list[str]]:
     """A pass over rows of `total` columns, `width` at a time, with a state for each lane; `held`
-    names how many columns each lane held. `about`: of statistics about a mean, lanes keep sums
-    about their first element, which comes by once before."""
+    names how many columns each lane held."""
     made = _pass()
     outer = per_row(body)
-    centres: dict[str, str] = {}
-    for node in ready:
-        if about and _reduction(node).about:
-            body.values = dict(outer)
-            first = _first_columns(body, kernel, node, width, total, made["before"])
-            centres[node.name] = first
     body.values = dict(outer)
     running: dict[str, list[str]] = {}
     for node in ready:
@@ -309,40 +308,58 @@ def lanes_pass(
             slots = (name, constant(identity), "BLOCK_M", width)
             made["before"].append(fragment("lanes", *slots))
         made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
-        if node.name in centres:
-            _add_lanes(body, node, centres[node.name], running[node.name], made["inside"])
-        else:
-            merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
+        merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
     body.values = dict(outer)
     for node in ready:
-        if node.name in centres:
-            settle = function_name(_reduction(node).about[3])
-            arguments = [centres[node.name], *running[node.name], held]
-            made["reduce"].append(fragment("call", running[node.name], settle, arguments))
         states = _merge_all(body, node, running[node.name], held, made["reduce"])
         made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
         body.finish(node, states, total, made["after"])
     return made
 
 
-def _first_columns(
-    body: Body, kernel: KernelPlan, node: Node, width: str, total: str, lines: list[str]
+def _centred_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+    """A pass that takes statistics about a mean, as sums of what lies apart from that of the first
+    columns: fewer registers for each lane than a mean of its own."""
+    made = _pass(begin=["BLOCK_N"])
+    outer = per_row(body)
+    body.values = dict(outer)
+    running = {node.name: body.state_names(node, "_lanes") for node in ready}
+    first = [_first_piece(body, kernel, n, running[n.name], made["before"]) for n in ready]
+    body.values = dict(outer)
+    for node, centre in zip(ready, first, strict=True):
+        _recompute(body, kernel, node.inputs[0], made["inside"])
+        made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
+        piece = body.rounded(node.inputs[0], made["inside"])
+        names = body.state_names(node, "_apart")
+        apart_of, about = (function_name(f) for f in _reduction(node).about[1:])
+        arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
+        made["inside"].append(fragment("call", names, apart_of, arguments))
+        lanes = running[node.name]
+        made["inside"] += [fragment("add_to", a, b) for a, b in zip(lanes, names, strict=True)]
+        states = body.state_names(node)
+        made["reduce"].append(fragment("call", states, about, [centre, *lanes, "N"]))
+        running[node.name] = states
+    body.values = dict(outer)
+    for node in ready:
+        made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
+        body.finish(node, running[node.name], "N", made["after"])
+    return made
+
+
+def _first_piece(
+    body: Body, kernel: KernelPlan, node: Node, running: list[str], lines: list[str]
 ) -> str:
-    """The first element of each lane."""
-    lines += fragment("segment", 0, width, total, False).split("\n")
+    """The mean of the first columns of each row, and what lies apart from it in their lanes."""
+    lines += fragment("segment", 0, "BLOCK_N", "N", False).split("\n")
+    lines.append(fragment("whole_tiles", "BLOCK_N"))
     _recompute(body, kernel, node.inputs[0], lines)
+    piece = body.masked(node.inputs[0], lines)
+    centre_of, apart_of = (function_name(f) for f in _reduction(node).about[:2])
     centre = body.namer.fresh(f"{node.name}_centre")
-    lines.append(fragment("alias", centre, body.masked(node.inputs[0], lines)))
+    lines.append(fragment("call", [centre], centre_of, [piece, "min(BLOCK_N, N)"]))
+    arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
+    lines.append(fragment("call", running, apart_of, arguments))
     return centre
-
-
-def _add_lanes(body: Body, node: Node, centre: str, running: list[str], lines: list[str]) -> None:
-    """Add what lies apart from the lanes' centres to their sums."""
-    piece = body.rounded(node.inputs[0], lines)
-    names = body.state_names(node, "_apart")
-    function = function_name(_reduction(node).about[1])
-    lines.append(fragment("call", names, function, [piece, "col_live[None, :]", centre]))
-    lines += [fragment("add_to", lane, n) for lane, n in zip(running, names, strict=True)]
 
 
 def statistics_pass(

@@ -216,8 +216,8 @@ class Reduction:
             pieces, the states of its columns are merged lane by lane, and at last by `merge_all`.
         about: for a statistic about the row's mean, functions that take it in two sweeps over a row
             in registers: `(sums of lanes, count) -> centre`, `(x, valid, centre) -> lanes` that
-            are summed over the pieces, `(centre, *lanes, count) -> state`; and where lanes keep
-            such sums about their own first element, `(centres, *lanes, counts) -> state` of each.
+            are summed over the pieces, `(centre, *lanes, count) -> state`. The centre may be the
+            mean of some of the columns; it comes as [rows, 1].
         chunk_reference: `x -> tuple of [M, 1]`, in torch.
         merge_reference: `(*states [M, pieces], counts [pieces], width) -> results [M, 1]`, in
             torch, finish included.

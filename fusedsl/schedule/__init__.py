@@ -24,6 +24,7 @@ from fusedsl.schedule.default import (
 from fusedsl.schedule.legality import MAX_THREADS, problem
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
+    CENTRED_COLUMNS,
     CHAINED_COLUMNS,
     LOOPED_COLUMNS,
     LOOPED_OTHERS,
@@ -40,6 +41,7 @@ from fusedsl.schedule.target import Target, usable_loop
 
 __all__ = [
     "ALONE_COLUMNS",
+    "CENTRED_COLUMNS",
     "CHAINED_COLUMNS",
     "LOOPED_COLUMNS",
     "LOOPED_OTHERS",

@@ -20,9 +20,6 @@ HALF_COLUMNS = 64
 #: Most steps of K in flight.
 _DEEPEST = 8
 
-#: Share of the multiprocessors that is as good as all of them.
-_BUSY = 0.9
-
 #: Bytes of weights up to which a kernel is launched ahead of its predecessor's end: the microsecond
 #: that this saves is lost again where programs of two large kernels are there at a time.
 _EARLY_BYTES = 64 << 20
@@ -118,8 +115,6 @@ def _streaming(config: TileConfig, shape: _Shape, target: Target, main_loop: str
     else:
         config, programs = (replace(config, block_n=128), tiles // 2) if wide else (config, tiles)
     if _shares(shape, tiles):
-        if config.block_m > 16 and not shape.paired and 4 * (tiles // 2) >= _BUSY * target.sms:
-            config = replace(config, block_n=128)  # x comes by half as often
         return replace(config, stages=6 if config.block_m == 16 else 4)
     room = target.shared_limit // min(2, -(-programs // target.sms)) - 2048
     if 3 * _shared_bytes(replace(config, stages=1), shape.item) > room:

@@ -12,7 +12,7 @@ from fusedsl.schedule.target import Target
 
 #: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
 #: statistic, and of those where one depends on another, which would pass over it three times.
-RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 8192
+RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
 #: Widest row that a program takes alone, passing over it again: of kernels that store one tile, of
 #: those that store several, and of those of the first kind whose statistics are about a mean or
@@ -23,6 +23,9 @@ ALONE_COLUMNS, ALONE_OTHERS, ALONE_DEPENDENT = 65536, 32768, 1 << 31
 #: Columns of a looped row that are in flight at a time: of sums, or of a row that its first read
 #: leaves in the L1 cache, and of others.
 LOOPED_COLUMNS, LOOPED_OTHERS = 8192, 16384
+
+#: Widest row of which every lane of a program that passes over it keeps a mean of its own.
+CENTRED_COLUMNS = 16384
 
 #: Columns of a program's part of a shared row and columns of each of its threads (half as many
 #: where rows start at any address: each column is then a load), and the most parts of a row.

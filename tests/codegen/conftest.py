@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import fusedsl.codegen.rows
 import fusedsl.schedule.rows
 
 
@@ -18,6 +19,12 @@ def looped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row reduction passes over its rows in pieces of at most 4096 columns."""
     monkeypatch.setattr(fusedsl.schedule.rows, "RESIDENT_COLUMNS", 0)
     monkeypatch.setattr(fusedsl.schedule.rows, "CHAINED_COLUMNS", 0)
+
+
+@pytest.fixture
+def centred(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moments are taken about the mean of the first of those pieces."""
+    monkeypatch.setattr(fusedsl.codegen.rows, "CENTRED_COLUMNS", 0)
 
 
 @pytest.fixture

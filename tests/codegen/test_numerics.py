@@ -11,15 +11,15 @@ from fusedsl.ir import evaluate, evaluate_eager, random_inputs
 from tests.codegen.harness import DEVICE, LOOPS, check, compiled, error, inputs_of, run
 
 EACH_LOOP = pytest.mark.parametrize("loop", LOOPS)
-FORMS = pytest.mark.parametrize("form", ["resident", "looped", "partial"])
+FORMS = pytest.mark.parametrize("form", ["resident", "looped", "centred", "partial"])
 
 
 def norm_of(x: Tensor, call: str, form: str, request: pytest.FixtureRequest) -> Tensor:
     """`call` (a norm of s) of given rows: alone, looped, or from partials of a projection that
     leaves exactly x."""
     n, dtype = x.shape[1], {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(x.dtype, "fp32")
-    if form == "looped":
-        request.getfixturevalue("looped")
+    if form in ("looped", "centred"):
+        request.getfixturevalue(form)
     if form != "partial":
         text = f"kernel k(s: {dtype}[M, {n}]) -> (h: {dtype}[M, {n}]) {{ h = {call}; }}"
         return run(compiled(text), {"s": x.to(DEVICE)})["h"].cpu()

@@ -1,6 +1,7 @@
 """Every row reduction in every form it is emitted in, on ordinary rows and on hard ones.
 
-Forms: "resident" (a row in registers), "looped" (passes over its columns), "partial" (a state per
+Forms: "resident" (a row in registers), "looped" (passes over its columns), "centred" (the same,
+with moments about the mean of the first columns), "partial" (a state per
 column tile, left by the projection that makes the row and merged by the next kernel), "streamed"
 (taken by a projection that reads the row anyway).
 """
@@ -17,10 +18,10 @@ from fusedsl.runtime.program import Program
 from tests.codegen.harness import DEVICE, LOOPS, check_text, compiled, inputs_of, run, unrewritten
 
 STATISTICS = ("row_sum", "row_mean", "row_max", "row_mean_square", "row_moments")
-FORMS = ("resident", "looped", "partial", "streamed")
+FORMS = ("resident", "looped", "centred", "partial", "streamed")
 
 #: More than one step of each form: 4096 columns looped, 512 streamed, 64 per tile.
-WIDTHS = {"resident": 300, "looped": 9000, "partial": 300, "streamed": 1200}
+WIDTHS = {"resident": 300, "looped": 9000, "centred": 9000, "partial": 300, "streamed": 1200}
 
 #: Against fp64, over the size of the row's statistic. Observed: 2e-7.
 TOLERANCE = 2e-6
@@ -69,15 +70,15 @@ def statistic(name: str, form: str, width: int) -> Graph:
         outputs.append(b.call("linear", x, "w", name="z"))
     results = _results(b, name, x, form, width)
     outputs += [b.call("mul", "ones", s, name=f"y{i}") for i, s in enumerate(results)]
-    if form in ("resident", "looped"):
+    if form in ("resident", "looped", "centred"):
         outputs += results
     b.outputs = outputs
     return b.finish()
 
 
 def _program(name: str, form: str, loop: str, request: pytest.FixtureRequest) -> Program:
-    if form == "looped":
-        request.getfixturevalue("looped")
+    if form in ("looped", "centred"):
+        request.getfixturevalue(form)
     program = unrewritten(statistic(name, form, WIDTHS[form]))
     program.main_loop = loop
     streamed = [n.block.name for k in program.kernels for n in k.streamed]
@@ -172,8 +173,8 @@ TORCH = {
 @pytest.mark.parametrize("form", ["resident", "looped"])
 @pytest.mark.parametrize("name", NORMS)
 def test_composites(name: str, form: str, request: pytest.FixtureRequest) -> None:
-    if form == "looped":
-        request.getfixturevalue("looped")
+    if form in ("looped", "centred"):
+        request.getfixturevalue(form)
     n = WIDTHS[form]
     program = compiled(
         f"kernel k(x: fp32[M, {n}]) -> (y: fp32[M, {n}]) {{ y = {NORMS[name].format(x='x')}; }}"
@@ -193,8 +194,8 @@ def test_composites(name: str, form: str, request: pytest.FixtureRequest) -> Non
 def test_composites_of_what_is_not_finite(
     name: str, form: str, value: float, request: pytest.FixtureRequest
 ) -> None:
-    if form == "looped":
-        request.getfixturevalue("looped")
+    if form in ("looped", "centred"):
+        request.getfixturevalue(form)
     n = WIDTHS[form]
     program = compiled(
         f"kernel k(x: fp32[M, {n}]) -> (y: fp32[M, {n}]) {{ y = {NORMS[name].format(x='x')}; }}"
@@ -209,8 +210,8 @@ def test_composites_of_what_is_not_finite(
 
 @pytest.mark.parametrize("form", ["resident", "looped"])
 def test_chained_reductions(form: str, request: pytest.FixtureRequest) -> None:
-    if form == "looped":
-        request.getfixturevalue("looped")
+    if form in ("looped", "centred"):
+        request.getfixturevalue(form)
     n = WIDTHS[form]
     check_text(
         f"""

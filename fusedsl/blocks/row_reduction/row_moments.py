@@ -63,31 +63,22 @@ def moments_centre(sums, count):
 
 @triton.jit
 def moments_apart(x, valid, centre):
-    """Distance from the centre (of the row, or of the lane) and its square, for each element."""
+    """Distance from the rough mean and its square, for each element."""
     centred = tl.where(valid, x - centre, 0.0)
     return centred, centred * centred
 
 
 @triton.jit
 def moments_about(centre, residues, squares, count):
-    """(mean, M2); the rough mean's own rounding is taken out of both."""
+    """(mean, M2); what the rough mean is off by is taken out of both.
+
+    The mean of a share f of the row will do: the variance is at least f (1 - f) (m - m')^2, with m
+    and m' the means of that share and of the rest, and the rough mean m is off by
+    (1 - f) (m - m'), so what is subtracted is at most (1 - f) / f times what is left.
+    """
     residue = tl.sum(residues, axis=1)
     m2 = tl.sum(squares, axis=1) - residue * (residue / count)
     return centre + residue / count, tl.maximum(m2, 0.0, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def moments_settle(centres, residues, squares, counts):
-    """(mean, M2) of each lane from its sums about its own first element.
-
-    What is subtracted is at most n - 1 times what is left, n the elements of the lane: the first
-    alone is apart by (1 - 1/n) (x - m) from the lane's mean, m the mean of the others, and M2 is
-    at least (1 - 1/n) (x - m)^2.
-    """
-    held = tl.maximum(counts, 1.0)
-    m2 = squares - residues * (residues / held)
-    means = centres + residues / held
-    return means, tl.maximum(m2, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -128,7 +119,7 @@ REDUCTION = Reduction(
     lift=moments_lift,
     chunk_reference=_chunk_reference,
     merge_reference=_merge_reference,
-    about=(moments_centre, moments_apart, moments_about, moments_settle),
+    about=(moments_centre, moments_apart, moments_about),
 )
 
 BLOCK = Block(

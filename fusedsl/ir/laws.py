@@ -7,7 +7,7 @@ Every declared law is checked on random fp64 data for the block that claims it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -124,8 +124,8 @@ class FactorsOut:
 
     operand: str
     attr: str
-    triton: Any
-    reference: Callable[..., Any]
+    triton: Any = field(repr=False)
+    reference: Callable[..., Any] = field(repr=False)
 
 
 Law = (

@@ -70,7 +70,8 @@ class Body:
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
-    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is.
+    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is. `kept`:
+    row vectors that are loaded once for all rows, by value and offset, or None where none is.
     """
 
     plan: Plan
@@ -85,6 +86,7 @@ class Body:
     keep: str = ""
     spread: bool = False
     held: str = ""
+    kept: dict[tuple[str, str], str] | None = None
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
     def __post_init__(self) -> None:
@@ -169,6 +171,9 @@ class Body:
             return fragment("widen", name, load.next if self.held == "next" else load.part)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
+        if layout is Layout.ROW and self.kept is not None:
+            kept = self.kept.setdefault((value, offset), self.namer.fresh(f"{value}_kept"))
+            return fragment("widen", name, kept)
         if layout is Layout.ROW and self.spread:
             return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:

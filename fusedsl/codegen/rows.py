@@ -17,6 +17,9 @@ from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.ir import Layout, Node, Reduction
 from fusedsl.schedule import CENTRED_COLUMNS, row_segments
 
+#: Bytes of each column of row vectors that stay in registers beside a part.
+_KEPT_BYTES = 4
+
 #: What the kernels of shared rows are configured by, besides the tile.
 SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 
@@ -213,6 +216,8 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     """
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
     body.keep, body.spread = "evict_first", _may_spread(kernel, body)
+    if body.spread and _row_bytes(kernel, body) <= _KEPT_BYTES:
+        body.kept = {}
     remaining = list(kernel.steps)
     rounds = [_Round(_next_statistics(remaining))]
     body.held = "next"
@@ -237,8 +242,12 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
         rounds.append(_Round(_next_statistics(remaining)))
         rounds[-1].reduce(body, sum(len(made.slots) for made in rounds))
     loads = list(body.loads.values())
+    vectors = (body.kept or {}).items()
     slots = {
-        "keep": [fragment("no_part", load.part, load.pointer) for load in loads],
+        "keep": [
+            *(fragment("load_row_kept", v, body.pointer(n), o) for (n, o), v in vectors),
+            *(fragment("no_part", load.part, load.pointer) for load in loads),
+        ],
         "load": [
             fragment("load_part", load.next, load.pointer, load.stride, load.offset)
             for load in loads
@@ -248,6 +257,13 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     states = sum(len(made.slots) for made in rounds)
     order = {"store_first": STORE_FIRST}
     return {**slots, **order, "opening": opening, "rounds": rounds, "states": states}
+
+
+def _row_bytes(kernel: KernelPlan, body: Body) -> int:
+    """Bytes of each column of the row vectors that a kernel reads."""
+    read = {name for node in kernel.steps for name in node.inputs} - set(kernel.computed)
+    kinds = [body.type_of(name) for name in read]
+    return sum(kind.dtype.bytes for kind in kinds if kind.layout is Layout.ROW)
 
 
 def _next_statistics(nodes: list[Node]) -> list[Node]:

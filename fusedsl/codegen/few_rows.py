@@ -15,8 +15,9 @@ from fusedsl.codegen.kernels import (
     operands,
     streamed,
 )
-from fusedsl.codegen.rows import depends_on_none, emit_columns, lanes_pass, statistics_pass
+from fusedsl.codegen.passes import lanes_pass, statistics_pass
 from fusedsl.codegen.source import COUNTERS, Arg
+from fusedsl.codegen.statistics import depends_on_none, emit_columns
 from fusedsl.codegen.templates import fragment, main_loop
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts

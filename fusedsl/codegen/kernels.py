@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusedsl.codegen import rows
 from fusedsl.codegen.body import Body, Var, constant
 from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.passes import looped
+from fusedsl.codegen.resident import resident
+from fusedsl.codegen.shared import SHARED_CONFIG, shared
 from fusedsl.codegen.source import COMPILE_TIME_ROLES, Arg
+from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import fragment, main_loop, render
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
@@ -42,13 +45,13 @@ def emit_kernel(
     if kernel.kind is Kind.POINTWISE:
         return _pointwise(kernel, body)
     if is_resident(kernel):
-        lines = rows.resident(kernel, body)
+        lines = resident(kernel, body)
         return finish(kernel, body, "row_reduction/resident.py.jinja", _CONFIG, body=lines)
     if is_shared(kernel):
-        config = (*_CONFIG, *rows.SHARED_CONFIG)
-        slots = rows.shared(kernel, body)
+        config = (*_CONFIG, *SHARED_CONFIG)
+        slots = shared(kernel, body)
         return finish(kernel, body, "row_reduction/shared.py.jinja", config, **slots)
-    slots = rows.looped(kernel, body)
+    slots = looped(kernel, body)
     return finish(kernel, body, "row_reduction/looped.py.jinja", _CONFIG, **slots)
 
 
@@ -151,7 +154,7 @@ def epilogue(body: Body, kernel: KernelPlan, nodes: list[Node]) -> tuple[list[st
     columns: list[str] = []
     side: list[str] = []
     _start_side(body, kernel, side)
-    nodes = rows.emit_columns(body, nodes, columns)
+    nodes = emit_columns(body, nodes, columns)
     body.load_columns(nodes, columns)
     for node in nodes:
         body.emit(node, side)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import fusedsl.codegen.rows
+import fusedsl.codegen.passes
 import fusedsl.schedule.rows
 
 
@@ -24,7 +24,7 @@ def looped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def centred(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Moments are taken about the mean of the first of those pieces."""
-    monkeypatch.setattr(fusedsl.codegen.rows, "CENTRED_COLUMNS", 0)
+    monkeypatch.setattr(fusedsl.codegen.passes, "CENTRED_COLUMNS", 0)
 
 
 @pytest.fixture

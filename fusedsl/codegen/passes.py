@@ -1,0 +1,163 @@
+"""Row kernels that pass over a row in pieces of one width, and pass over it again to store.
+
+The statistics of the columns are merged lane by lane, piece after piece, and once across the lanes
+at the end: every reduction across lanes is a barrier.
+"""
+
+from __future__ import annotations
+
+from fusedsl.codegen.body import Body, constant
+from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.statistics import (
+    emit_columns,
+    merge_all,
+    merge_lanes,
+    next_statistics,
+    per_row,
+    recompute,
+    reduction_of,
+)
+from fusedsl.codegen.templates import fragment
+from fusedsl.fuse import KernelPlan, is_reduction
+from fusedsl.ir import Node
+from fusedsl.schedule import CENTRED_COLUMNS
+
+
+def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
+    """One pass over the row per level of dependent statistics, and one that stores tiles."""
+    passes: list[dict[str, list[str]]] = []
+    opening: list[str] = []
+    body.load_indices(kernel.steps, opening)
+    remaining = emit_columns(body, list(kernel.steps), opening)
+    body.keep = "evict_last"  # the row comes by again
+    while any(is_reduction(n) for n in remaining):
+        ready = next_statistics(remaining)
+        centred = _is_wide(kernel) and all(reduction_of(n).about for n in ready)
+        taken = (_centred_pass if centred else lanes_pass)(body, kernel, ready)
+        passes.append(taken)
+        remaining = [n for n in remaining if n not in ready]
+        remaining = emit_columns(body, remaining, passes[-1]["after"])
+    inside: list[str] = []
+    body.values = per_row(body)
+    body.keep = "evict_first"
+    for node in remaining:
+        body.emit(node, inside)
+    passes.append(_pass(inside=inside))
+    passes[0]["before"] = opening + passes[0]["before"]
+    return {"passes": passes, "opening": opening}
+
+
+def _is_wide(kernel: KernelPlan) -> bool:
+    """Whether a program keeps so many lanes of a row that registers run short."""
+    return kernel.cols.symbol is None and kernel.cols.factor > CENTRED_COLUMNS
+
+
+def _pass(**lines: list[str]) -> dict[str, list[str]]:
+    names = ("before", "inside", "reduce", "after")
+    return {"begin": ["0"], **{name: [] for name in names}, **lines}
+
+
+def lanes_pass(
+    body: Body,
+    kernel: KernelPlan,
+    ready: list[Node],
+    width: str = "BLOCK_N",
+    total: str = "N",
+    held: str = "held",
+) -> dict[str, list[str]]:
+    """A pass over rows of `total` columns, `width` at a time, with a state for each lane; `held`
+    names how many columns each lane held."""
+    made = _pass()
+    outer = per_row(body)
+    body.values = dict(outer)
+    running: dict[str, list[str]] = {}
+    for node in ready:
+        recompute(body, kernel, node.inputs[0], made["inside"])
+        running[node.name] = body.state_names(node, "_lanes")
+        for name, identity in zip(running[node.name], reduction_of(node).identity, strict=True):
+            slots = (name, constant(identity), "BLOCK_M", width)
+            made["before"].append(fragment("lanes", *slots))
+        made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
+        merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
+    body.values = dict(outer)
+    for node in ready:
+        states = merge_all(body, node, running[node.name], held, made["reduce"])
+        made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
+        body.finish(node, states, total, made["after"])
+    return made
+
+
+def _centred_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
+    """A pass that takes statistics about a mean, as sums of what lies apart from that of the first
+    columns: fewer registers for each lane than a mean of its own."""
+    made = _pass(begin=["BLOCK_N"])
+    outer = per_row(body)
+    body.values = dict(outer)
+    running = {node.name: body.state_names(node, "_lanes") for node in ready}
+    first = [_first_piece(body, kernel, n, running[n.name], made["before"]) for n in ready]
+    body.values = dict(outer)
+    for node, centre in zip(ready, first, strict=True):
+        recompute(body, kernel, node.inputs[0], made["inside"])
+        made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
+        piece = body.rounded(node.inputs[0], made["inside"])
+        names = body.state_names(node, "_apart")
+        apart_of, about = (function_name(f) for f in reduction_of(node).about[1:])
+        arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
+        made["inside"].append(fragment("call", names, apart_of, arguments))
+        lanes = running[node.name]
+        made["inside"] += [fragment("add_to", a, b) for a, b in zip(lanes, names, strict=True)]
+        states = body.state_names(node)
+        made["reduce"].append(fragment("call", states, about, [centre, *lanes, "N"]))
+        running[node.name] = states
+    body.values = dict(outer)
+    for node in ready:
+        made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
+        body.finish(node, running[node.name], "N", made["after"])
+    return made
+
+
+def _first_piece(
+    body: Body, kernel: KernelPlan, node: Node, running: list[str], lines: list[str]
+) -> str:
+    """The mean of the first columns of each row, and what lies apart from it in their lanes."""
+    lines += fragment("segment", 0, "BLOCK_N", "N", False).split("\n")
+    lines.append(fragment("whole_tiles", "BLOCK_N"))
+    recompute(body, kernel, node.inputs[0], lines)
+    piece = body.masked(node.inputs[0], lines)
+    centre_of, apart_of = (function_name(f) for f in reduction_of(node).about[:2])
+    centre = body.namer.fresh(f"{node.name}_centre")
+    lines.append(fragment("call", [centre], centre_of, [piece, "min(BLOCK_N, N)"]))
+    arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
+    lines.append(fragment("call", running, apart_of, arguments))
+    return centre
+
+
+def statistics_pass(
+    body: Body, kernel: KernelPlan, ready: list[Node], width: str = "BLOCK_N", total: str = "N"
+) -> dict[str, list[str]]:
+    """A pass over rows of `total` columns, `width` at a time, that takes statistics."""
+    count = f"min({width}, {total} - start)"
+    before: list[str] = []
+    inside: list[str] = []
+    after: list[str] = []
+    outer = per_row(body)
+    body.values = dict(outer)
+    for node in ready:
+        recompute(body, kernel, node.inputs[0], inside)
+        assert node.block.reduction is not None
+        running = body.state_names(node, "_all")
+        for name, identity in zip(running, node.block.reduction.identity, strict=True):
+            before.append(fragment("state", name, constant(identity), "BLOCK_M"))
+        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        states = body.chunk(node, node.inputs[0], count, inside)
+        merge = function_name(node.block.reduction.merge)
+        arguments = ["start", *running, count, *states]
+        inside.append(fragment("call", running, merge, arguments))
+        after.append(f"# {node.block.name}: {node.origin or node.name}")
+        made = body.values
+        body.values = dict(outer)
+        body.finish(node, running, total, after)
+        outer = body.values
+        body.values = {**made, **outer}
+    body.values = dict(outer)
+    return {"before": before, "inside": inside, "after": after}

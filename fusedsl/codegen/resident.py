@@ -1,0 +1,140 @@
+"""A row kernel that keeps the whole row in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusedsl.codegen.body import Body, Var
+from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.statistics import (
+    depends_on_none,
+    emit_columns,
+    may_spread,
+    merge_all,
+    merge_lanes,
+    next_statistics,
+    per_row,
+    reduction_of,
+)
+from fusedsl.codegen.templates import fragment
+from fusedsl.fuse import KernelPlan, is_reduction
+from fusedsl.ir import Node
+from fusedsl.schedule import row_segments
+
+
+def resident(kernel: KernelPlan, body: Body) -> list[str]:
+    """The whole row in registers, in segments of one width that cover it closely."""
+    lines: list[str] = []
+    body.load_indices(kernel.steps, lines)
+    body.spread = may_spread(kernel, body)
+    rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
+    remaining = list(kernel.steps)
+    while remaining:
+        ready = [n for n in remaining if not is_reduction(n) and depends_on_none(n, remaining)]
+        rest = emit_columns(body, ready, lines)
+        rows.emit(rest, lines)
+        remaining = [n for n in remaining if n not in ready]
+        statistics = next_statistics(remaining)
+        rows.reduce(statistics, lines)
+        remaining = [n for n in remaining if n not in statistics]
+    return lines
+
+
+@dataclass
+class _Segments:
+    """The pieces of a row that is kept in registers; each has variables of its own."""
+
+    body: Body
+    columns: int
+    count: int
+    size: int
+    values: dict[int, dict[str, Var]] = field(default_factory=dict[int, dict[str, Var]])
+    opened: int = -1
+
+    @property
+    def width(self) -> str:
+        """The width of a segment, in the source."""
+        return "BLOCK_N" if self.count == 1 else str(self.size)
+
+    def open(self, number: int, lines: list[str]) -> None:
+        """Make a segment the one that lines are about."""
+        self.body.width = self.width
+        self.body.values = {**per_row(self.body), **self.values.get(number, {})}
+        if self.opened != number:
+            whole = (number + 1) * self.size <= self.columns
+            text = fragment("segment", number * self.size, self.width, "N", whole)
+            lines += text.split("\n")
+        self.opened = number
+
+    def close(self, number: int) -> None:
+        """Keep the segment's variables."""
+        shared = per_row(self.body)
+        self.values[number] = {k: v for k, v in self.body.values.items() if k not in shared}
+        self.body.values = shared
+
+    def emit(self, nodes: list[Node], lines: list[str]) -> None:
+        """Emit element-by-element nodes in every segment."""
+        for number in range(self.count) if nodes else ():
+            self.open(number, lines)
+            for node in nodes:
+                self.body.emit(node, lines)
+            self.close(number)
+
+    def reduce(self, nodes: list[Node], lines: list[str]) -> None:
+        """Emit statistics over all segments."""
+        states: dict[str, list[str]] = {}
+        for node in nodes:
+            lines.append(f"# {node.block.name}: {node.origin or node.name}")
+            if reduction_of(node).about:
+                states[node.name] = self._about(node, lines)
+            elif self.count == 1:
+                self.open(0, lines)
+                states[node.name] = self.body.chunk(node, node.inputs[0], "N", lines)
+                self.close(0)
+            else:
+                states[node.name] = self._lane_by_lane(node, lines)
+        for node in nodes:
+            self.body.finish(node, states[node.name], "N", lines)
+
+    def _lane_by_lane(self, node: Node, lines: list[str]) -> list[str]:
+        running: list[str] = []
+        for number in range(self.count):
+            self.open(number, lines)
+            if number == 0:
+                running = self.body.lift(node, node.inputs[0], lines)
+            else:
+                merge_lanes(self.body, node, str(number), running, lines)
+            self.close(number)
+        held = self.body.namer.fresh("held")
+        lines.append(fragment("segment_lanes", held, self.width, "N"))
+        return merge_all(self.body, node, running, held, lines)
+
+    def _about(self, node: Node, lines: list[str]) -> list[str]:
+        """A statistic about the mean, in two sweeps."""
+        namer = self.body.namer
+        centre_of, apart_of, about = (function_name(f) for f in reduction_of(node).about)
+        pieces: list[str] = []
+        sums = namer.fresh(f"{node.name}_sums")
+        for number in range(self.count):
+            self.open(number, lines)
+            pieces.append(self.body.masked(node.inputs[0], lines))
+            add = fragment("add_to" if number else "alias", sums, pieces[-1])
+            lines.append(add)
+            self.close(number)
+        centre = namer.fresh(f"{node.name}_centre")
+        lines.append(fragment("call", [centre], centre_of, [sums, "N"]))
+        totals: list[str] = []
+        for number, piece in enumerate(pieces):
+            self.open(number, lines)
+            names = self.body.state_names(node, "_apart")
+            lines.append(
+                fragment(
+                    "call", names, apart_of, [piece, "col_live[None, :]", f"{centre}[:, None]"]
+                )
+            )
+            lines += [fragment("add_to", t, n) for t, n in zip(totals, names, strict=False)]
+            totals = totals or names
+            self.close(number)
+        states = self.body.state_names(node)
+        lines.append(fragment("call", states, about, [centre, *totals, "N"]))
+        return states

@@ -70,8 +70,7 @@ class Body:
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
-    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is. `kept`:
-    row vectors that are loaded once for all rows, by value and offset, or None where none is.
+    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is.
     """
 
     plan: Plan
@@ -86,7 +85,6 @@ class Body:
     keep: str = ""
     spread: bool = False
     held: str = ""
-    kept: dict[tuple[str, str], str] | None = None
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
     def __post_init__(self) -> None:
@@ -171,9 +169,6 @@ class Body:
             return fragment("widen", name, load.next if self.held == "next" else load.part)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
-        if layout is Layout.ROW and self.kept is not None:
-            kept = self.kept.setdefault((value, offset), self.namer.fresh(f"{value}_kept"))
-            return fragment("widen", name, kept)
         if layout is Layout.ROW and self.spread:
             return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:
@@ -303,11 +298,20 @@ class Body:
             text = wide
         if dtype is DType.FP32 or value not in self.kernel.computed:
             return text
-        if value not in self.kernel.writes and not self.keep_roundings:
-            return text  # nobody sees it stored
+        if not self.keep_roundings and not self._seen_outside(value):
+            return text
         name = self.namer.fresh(f"{value}_stored")
         lines.append(fragment("round", name, text, dtype.triton))
+        if value in self.values:  # what is made of the statistic and of the value belongs together
+            self.values[value] = Var(name, Layout.TILE)
         return name
+
+    def _seen_outside(self, value: str) -> bool:
+        """Whether another kernel may put a statistic of this one beside the stored value."""
+        if value not in self.kernel.writes:
+            return False
+        columns = any(self.type_of(n).layout is Layout.COLUMN for n in self.kernel.writes)
+        return self.kernel.kind is not Kind.ROW_REDUCTION or columns
 
     def masked(self, value: str, lines: list[str]) -> str:
         """A value as it is stored, zero past the row's end."""

@@ -21,10 +21,7 @@ from fusedsl.codegen.statistics import (
 )
 from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan, is_reduction
-from fusedsl.ir import Layout, Node
-
-#: Bytes of each column of row vectors that stay in registers beside a part.
-_KEPT_BYTES = 4
+from fusedsl.ir import Node
 
 #: What these kernels are configured by, besides the tile.
 SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
@@ -38,8 +35,6 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     """
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
     body.keep, body.spread = "evict_first", may_spread(kernel, body)
-    if body.spread and _row_bytes(kernel, body) <= _KEPT_BYTES:
-        body.kept = {}
     remaining = list(kernel.steps)
     rounds = [_Round(next_statistics(remaining))]
     body.held = "next"
@@ -64,12 +59,8 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
         rounds.append(_Round(next_statistics(remaining)))
         rounds[-1].reduce(body, sum(len(made.slots) for made in rounds))
     loads = list(body.loads.values())
-    vectors = (body.kept or {}).items()
     slots = {
-        "keep": [
-            *(fragment("load_row_kept", v, body.pointer(n), o) for (n, o), v in vectors),
-            *(fragment("no_part", load.part, load.pointer) for load in loads),
-        ],
+        "keep": [fragment("no_part", load.part, load.pointer) for load in loads],
         "load": [
             fragment("load_part", load.next, load.pointer, load.stride, load.offset)
             for load in loads
@@ -78,13 +69,6 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     }
     states = sum(len(made.slots) for made in rounds)
     return {**slots, "opening": opening, "rounds": rounds, "states": states}
-
-
-def _row_bytes(kernel: KernelPlan, body: Body) -> int:
-    """Bytes of each column of the row vectors that a kernel reads."""
-    read = {name for node in kernel.steps for name in node.inputs} - set(kernel.computed)
-    kinds = [body.type_of(name) for name in read]
-    return sum(kind.dtype.bytes for kind in kinds if kind.layout is Layout.ROW)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fusedsl.judge.task import Input, Task
+from fusedsl.judge.task import BadTask, Input, Task
 
 #: Every byte of memory that the CPU's allocator gives out while values are checked.
 ALLOCATED = 0x7F
@@ -41,7 +41,7 @@ def draw(task: Task, dims: Mapping[str, int], case: str, seed: int, device: str)
 
 def _fill(item: Input, shape: tuple[int, ...], generator: torch.Generator, device: str) -> Tensor:
     if not isinstance(item.fill, str):
-        return item.fill(shape, generator).to(device, torch.float32).clone().contiguous()
+        return _made(item, shape, generator).to(device, torch.float32).clone().contiguous()
     kind = item.fill
     if kind == "auto":
         kind = "normal" if not item.weight else "matrix" if len(shape) > 1 else "gain"
@@ -53,13 +53,26 @@ def _fill(item: Input, shape: tuple[int, ...], generator: torch.Generator, devic
     return 1 + data / 10 if kind == "gain" else data
 
 
+def _made(item: Input, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """What the function of an input makes. Raises BadTask where it is no tensor of that shape."""
+    assert callable(item.fill)
+    made: object = item.fill(shape, generator)
+    if not isinstance(made, Tensor) or tuple(made.shape) != shape:
+        got = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise BadTask(f"the fill of '{item.name}' gave {got}: expected a tensor of shape {shape}")
+    return made
+
+
 def _fill_indices(
     item: Input, dims: Mapping[str, int], generator: torch.Generator, device: str
 ) -> Tensor:
     (low, high), shape = item.span(dims), item.sizes(dims)
     if isinstance(item.fill, str):
         return torch.randint(low, high, shape, generator=generator, device=device)
-    return item.fill(shape, generator).to(device, torch.int64).clone().contiguous()
+    made = _made(item, shape, generator)
+    if made.is_floating_point():
+        raise BadTask(f"'{item.name}' holds indices, and its fill gave {made.dtype}")
+    return made.to(device, torch.int64).clone().contiguous()
 
 
 def harden_indices(x: Tensor, item: Input, dims: Mapping[str, int], case: str, seed: int) -> None:
@@ -101,28 +114,37 @@ def poison(tensor: Tensor) -> None:
     tensor.view(kind).fill_(pattern)
 
 
+def packed(tensor: Tensor) -> Tensor:
+    """The values row by row, one beside the other. A tensor of one value may have any strides, and
+    torch calls it contiguous nevertheless."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    return (
+        flat
+        if flat.numel() == 0 or flat.stride(0) == 1
+        else torch.empty(flat.shape, dtype=flat.dtype, device=flat.device).copy_(flat)
+    )
+
+
 def poisoned(tensor: Tensor) -> Tensor:
     """Where a tensor still holds poison, or what memory is filled with as it is allocated."""
     if tensor.dtype not in _POISON:
         return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
     kind, pattern = _POISON[tensor.dtype]
-    bits = tensor.contiguous().view(kind)
+    bits = packed(tensor).view(kind).reshape(tensor.shape)
     allocated = int.from_bytes(bytes([ALLOCATED] * kind.itemsize), "little")
     return (bits == pattern) | (bits == allocated)
 
 
 def to_bytes(tensor: Tensor) -> bytes:
     """The bytes of the values, row by row."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes()
+    return packed(tensor.cpu()).view(torch.uint8).numpy().tobytes()
 
 
 def bit_sum(tensors: Sequence[Tensor]) -> Tensor:
     """The sum of the bits of all values as integers: exact, in any order."""
     sums: list[Tensor] = []
     for tensor in tensors:
-        flat = tensor.contiguous().reshape(-1)
-        sums.append(flat.view(_POISON.get(tensor.dtype, (torch.uint8, 0))[0]).sum())
+        sums.append(packed(tensor).view(_POISON.get(tensor.dtype, (torch.uint8, 0))[0]).sum())
     return torch.stack(sums).sum()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from fusedsl.judge.draw import draw
+from fusedsl.judge.draw import draw, packed
 from fusedsl.judge.task import Dims, Input, Task
 
 #: What an operation may do that changes no value.
@@ -168,8 +168,8 @@ def _rounded(tensor: Tensor, name: str) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
     if name == "tf32":
-        bits = (tensor.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF
-        return bits.view(torch.float32)
+        bits = (packed(tensor).view(torch.int32) + 0x1000) & ~0x1FFF
+        return bits.view(torch.float32).reshape(tensor.shape)
     low = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}[name]
     return tensor.to(low).to(tensor.dtype)
 

@@ -73,7 +73,8 @@ class Input:
         """What the indices are less than."""
         if self.high is None:
             return ()
-        return (self.high,) if isinstance(self.high, int | str) else tuple(self.high)
+        alone = isinstance(self.high, str) or not isinstance(self.high, Sequence)
+        return (self.high,) if alone else tuple(self.high)  # type: ignore[arg-type]
 
     def span(self, dims: Mapping[str, int]) -> tuple[int, int]:
         """The range [low, high) of indices at these dims. Raises BadTask where it is empty."""
@@ -262,9 +263,30 @@ def _check_input(task: Task, item: Input) -> None:
         raise BadTask(f"{task.name}: '{item.name}' holds indices: its fill is auto or a function")
     if not item.is_index and (item.highs or item.low or item.special):
         raise BadTask(f"{task.name}: '{item.name}' has a range, and its dtype is not i32 or i64")
+    if item.is_index:
+        _check_range(task, item)
     for entry in (*item.shape, *item.highs):
         if isinstance(entry, str) and entry.split("*")[-1] not in task.dims:
             raise BadTask(f"{task.name}: '{item.name}' has the unknown dim '{entry}'")
+
+
+def _check_range(task: Task, item: Input) -> None:
+    """Raise BadTask where the range of indices is no range of integers of their dtype."""
+    most = torch.iinfo(INDEX_DTYPES[item.dtype or ""]).max
+    special: object = item.special
+    if not isinstance(special, (tuple, list)):
+        raise BadTask(f"{task.name}: special of '{item.name}' is no sequence: ({special},)?")
+    numbers: list[object] = [item.low, *special]
+    numbers += [high for high in item.highs if not isinstance(high, str)]
+    for number in numbers:
+        if type(number) is not int or not -most <= number <= most:
+            raise BadTask(f"{task.name}: '{item.name}' has {number!r} beside {item.dtype} indices")
+    dims = {k: v if isinstance(v, int) else v[0] for k, v in task.dims.items()}
+    known = [h for h in item.highs if isinstance(h, int) or h.split("*")[-1] in dims]
+    if any(_size(high, dims) <= item.low for high in known):
+        raise BadTask(
+            f"{task.name}: '{item.name}' has no values where dims are least: low is {item.low}"
+        )
 
 
 def _size(entry: int | str, dims: Mapping[str, int]) -> int:

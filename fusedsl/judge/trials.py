@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fusedsl.judge.compare import Distance, bar, check, distance
-from fusedsl.judge.draw import digest, draw
+from fusedsl.judge.draw import digest, draw, packed
 from fusedsl.judge.process import Worker
 from fusedsl.judge.task import BadTask, Dims, Task
 from fusedsl.judge.verdict import Code, Error, Rejection
@@ -233,7 +233,7 @@ def refuse_patches(answer: dict[str, Any]) -> None:
 def _same(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     """Equal bit for bit."""
     return all(
-        torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8))
+        torch.equal(packed(x).view(torch.uint8), packed(y).view(torch.uint8))
         if x.dim()
         else torch.equal(x.reshape(1).view(torch.uint8), y.reshape(1).view(torch.uint8))
         for x, y in zip(a, b, strict=True)

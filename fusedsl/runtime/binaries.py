@@ -97,7 +97,7 @@ def find(key: str, kernel: str) -> Stored | None:
         head, _, image = body.partition(b"\n")
         said = json.loads(head)
         return _stored(said, image) if said["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 

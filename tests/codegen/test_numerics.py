@@ -69,6 +69,26 @@ def test_numerics_02_an_fp32_residual_of_1e5(form: str, request: pytest.FixtureR
     assert 14.9 < float(got.abs().max()) < 15.1 and error(got, want) < 1e-6
 
 
+@pytest.mark.parametrize("form", ["resident", "looped", "centred"])
+@pytest.mark.parametrize("mean", [1000.0, 3000.0])
+def test_a_stored_sum_far_from_zero_is_normed_as_it_is(
+    form: str, mean: float, request: pytest.FixtureRequest
+) -> None:
+    """Its 16-bit form is the same in all columns: a variance of that one, and deviations of the
+    sum itself, gave values of hundreds."""
+    if form != "resident":
+        request.getfixturevalue(form)
+    program = compiled(
+        "kernel k(x: bf16[M, 256], r: bf16[M, 256]) -> (s: bf16[M, 256], y: bf16[M, 256]) "
+        "{ s = x + r; y = layer_norm(s, eps=1e-5); }"
+    )
+    inputs = inputs_of(program.graph(), M=5)
+    inputs["x"] += mean
+    outputs, exact = run(program, inputs), evaluate(program.graph(), inputs)
+    assert torch.equal(outputs["s"], (inputs["x"].float() + inputs["r"].float()).bfloat16())
+    assert error(outputs["y"], exact["y"]) < 4e-3
+
+
 @EACH_LOOP
 def test_numerics_03_an_output_beyond_fp16_is_infinite_as_eager(loop: str) -> None:
     program = compiled(

@@ -151,6 +151,17 @@ def test_ignored_rows_count(tmp_path: Path) -> None:
         ("'i64', high='V', fill='normal'", "", "its fill is auto or a function"),
         ("high='V'", "", "its dtype is not i32 or i64"),
         ("'i64', high='V', low=50", "", "has no values"),
+        ("'i64', high='V', low=7", "", "has no values where dims are least"),
+        ("'i64', high='V', special=-100", "", "is no sequence"),
+        ("'i64', high='V', special=(-100.5,)", "", "has -100.5 beside i64"),
+        ("'i64', high='V', special=('V',)", "", "has 'V' beside i64"),
+        ("'i32', high='V', special=(2**40,)", "", "beside i32"),
+        ("'i64', high='V', low='V'", "", "has 'V' beside i64"),
+        ("'i64', high=2.5", "", "has 2.5 beside i64"),
+        ("'i64', high=True", "", "has True beside i64"),
+        ("'i64', high=2**70", "", "beside i64"),
+        ("'i64', high='V', fill=lambda shape, made: 3", "", "the fill of 'target' gave int"),
+        ("'i64', high='V', fill=lambda shape, made: torch.rand(shape)", "", "its fill gave"),
         ("'i16', high='V'", "", "beyond fp32, fp16, bf16, i32, i64"),
         ("high='V'", ", dtype='i64'", "beyond fp32, fp16, bf16"),
     ],
@@ -158,6 +169,23 @@ def test_ignored_rows_count(tmp_path: Path) -> None:
 def test_indices_without_a_range(tmp_path: Path, target: str, more: str, words: str) -> None:
     with pytest.raises(BadTask, match=words):
         judge(indexed(tmp_path, target, more=more), "reference", device="cpu")
+
+
+def test_one_value_of_any_strides(tmp_path: Path) -> None:
+    task = tmp_path / "task.py"
+    task.write_text(
+        "from fusedsl.judge import Input, Task\n"
+        "task = Task(name='t', reference=lambda x: x.square().mean(-1, keepdim=True), "
+        "dims={'M': (1, 9)}, shapes=({'M': 1},), timed={'M': 5}, inputs=(Input('x', ('M', 24)),))\n"
+    )
+    program = tmp_path / "p.py"
+    program.write_text(
+        "def f(x):\n"
+        "    y = x.square().mean(-1, keepdim=True)\n"
+        "    return y if len(x) > 1 else y.reshape(()).expand(1, 1)\n"
+    )
+    found = judge(task, f"{program}:f", device="cpu")
+    assert found.accepted, found.reasons
 
 
 def test_files_that_are_no_task_or_program(tmp_path: Path) -> None:

@@ -81,6 +81,25 @@ def test_the_head_does_not_look_for_the_target_where_that_costs_more() -> None:
     assert plan.kernel_bytes(plan.kernels[0], {"M": 10}) == 10 * (2 * 64 + 2 * 64 + 8 + 4 + 4)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_loss_near_zero(dtype: str, device: str) -> None:
+    """The picked logit is summed in another order than the maximum, which it is."""
+    text = (
+        head(dtype, columns=512, logits="linear(x, w)")
+        .replace("  h = rms_norm(x, gain, eps=1e-6);\n", "")
+        .replace(f"gain: weight {dtype}[64], ", "")
+    )
+    program = fusedsl.compile(text)
+    assert any(fired.rule == "pick_of_projection" for fired in program.stages.rewritten.fired)
+    inputs = random_inputs(program.graph(), {"M": 64}, seed=5, device=device)
+    inputs["x"] *= 40
+    inputs["target"][:] = (inputs["x"].double() @ inputs["w"].double().t()).argmax(1)
+    loss = program(*(inputs[p.name] for p in program.graph().params))
+    exact = evaluate(program.graph(), inputs)["loss"]
+    assert isinstance(loss, Tensor) and (loss >= 0).all() and exact.min() < 1e-6
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-3, atol=2e-7)
+
+
 @pytest.mark.parametrize("width", [64, 100, 3100])
 def test_picked_logits_alone_need_no_projection(width: int, device: str) -> None:
     """Rows held in registers, and rows read in a loop."""
@@ -137,6 +156,7 @@ kernel rows(z: {dtype}[M, {columns}], target: i64[M])
     z, target = inputs["z"], inputs["target"]
     z[1] = -torch.inf
     z[2, 3], target[2] = torch.inf, 3
+    z[0, 3], target[0] = torch.inf, 4
     z[3, 5] = torch.nan
     z[4] *= 1000
     target[5], target[6] = columns, -1

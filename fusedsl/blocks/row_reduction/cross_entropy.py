@@ -1,10 +1,10 @@
 """Cross-entropy of each row of logits, fp32: log(sum(exp(logits))) - logits[target].
 
 It is computed as (max - logits[target]) + log(sum(exp(logits - max))), which cancels nothing where
-logits are large. Rows whose target is `ignore_index` give 0. A target that is neither that nor a
-column gives NaN: torch raises (or, on a GPU, ends the process), which a kernel cannot do without a
-synchronisation. The mean over rows is left to the caller:
-`loss.sum() / (target != ignore_index).sum()` is torch's.
+logits are large; a logit that is the maximum but for its rounding counts as it (`below_max`). Rows
+whose target is `ignore_index` give 0. A target that is neither that nor a column gives NaN: torch
+raises (or, on a GPU, ends the process), which a kernel cannot do without a synchronisation. The
+mean over rows is left to the caller: `loss.sum() / (target != ignore_index).sum()` is torch's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _expand(b: GraphBuilder, operands: dict[str, Any], attrs: dict[str, Any], na
     logits, target = operands["logits"], operands["target"]
     largest, log_sum = b.call_all("row_log_sum", [logits], {})
     chosen = b.call("pick", logits, target, out_dtype="fp32")
-    loss = b.call("add", b.call("sub", largest, chosen), log_sum)
+    loss = b.call("add", b.call("below_max", largest, chosen), log_sum)
     out = {} if stored(attrs, DType.FP32) is DType.FP32 else {"out_dtype": attrs["out_dtype"]}
     return b.call("zero_where", loss, target, equals=attrs["ignore_index"], name=name, **out)
 

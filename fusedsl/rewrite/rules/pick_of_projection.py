@@ -122,8 +122,8 @@ RULE = Rule(
 (often the kernel that takes the statistic of x, which reads x anyway), and the projection's
 epilogue need not compare every column with it. f may be any elementwise steps of column vectors and
 numbers; an index that names no column gives NaN as before. The picked logit is summed in another
-order than the projection's: a loss is exact to a few fp32 roundings of its logits, not of itself,
-so that one near 0 may come out a little below it.""",
+order than the projection's: a loss is exact to a few fp32 roundings of its logits, not of itself.
+Where the target is the row's largest but for that, cross_entropy takes it as the largest.""",
     preconditions={
         "numerics": 'numerics is "moved": the projection rounds its sum, and in another order',
         "same_columns": "nothing between the two differs from column to column",

@@ -13,8 +13,8 @@ from fusedsl.codegen.helpers import function_name, functions_of, parameters
 from fusedsl.codegen.names import Namer
 from fusedsl.codegen.scales import absorbed, unscaled
 from fusedsl.codegen.source import Arg
-from fusedsl.codegen.templates import fragment
-from fusedsl.codegen.tiles import store_pick, store_state
+from fusedsl.codegen.templates import constant, fragment
+from fusedsl.codegen.tiles import merge_states, store_pick, store_state
 from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import (
     ONE,
@@ -29,9 +29,6 @@ from fusedsl.ir import (
     TensorType,
     print_value,
 )
-
-#: Widest row whose per-tile states are merged without a loop; wider ones would spill.
-UNROLLED_ROW = 4096
 
 _ORDER = (Layout.SCALAR, Layout.ROW, Layout.COLUMN, Layout.TILE)
 
@@ -215,7 +212,7 @@ class Body:
         elif is_pick(node):
             store_pick(self, node, lines)
         elif node.block.kind is Kind.EPILOGUE:
-            self._merge(node, lines)
+            merge_states(self, node, lines)
         else:
             self._elementwise(node, lines)
         for result in node.results:
@@ -381,42 +378,6 @@ class Body:
             if result.name in self.kernel.writes:
                 self.store(result.name, lines)
 
-    def _merge(self, node: Node, lines: list[str]) -> None:
-        reduction = node.block.reduction
-        assert reduction is not None
-        first = node.inputs[0]
-        tiles = self.arg("_TILES", "tiles", first)
-        group = self.arg("_TILES_GROUP", "tiles_group", first)
-        piece = self.arg("_TILE_WIDTH", "tile_width", first)
-        width = node.attr("width")
-        assert isinstance(width, Dim)
-        total = self.dim(width)
-        running = self.state_names(node, "_all")
-        for name, identity in zip(running, reduction.identity, strict=True):
-            lines.append(fragment("state", name, constant(identity), "BLOCK_M"))
-        at, number = self.namer.fresh(f"{first}_at"), self.namer.fresh(f"{first}_tile")
-        inside = fragment("piece_numbers", number, at, group).split("\n")
-        blocks: list[str] = []
-        alone = node.type.rows == ONE != self.kernel.rows  # one row's state, for all rows here
-        rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
-        for name, identity in zip(node.inputs, reduction.identity, strict=True):
-            blocks.append(self.namer.fresh(f"{name}_pieces"))
-            slots = (blocks[-1], self.pointer(name), number, tiles, constant(identity), *rows)
-            inside += fragment("load_pieces", *slots).split("\n")
-        counts = self.namer.fresh(f"{first}_counts")
-        inside += fragment("piece_counts", counts, number, piece, total).split("\n")
-        states = self.state_names(node)
-        merge_all, merge = function_name(reduction.merge_all), function_name(reduction.merge)
-        inside.append(fragment("call", states, merge_all, [*blocks, counts]))
-        before, after = self.namer.fresh(f"{first}_before"), self.namer.fresh(f"{first}_now")
-        inside += fragment("piece_span", before, after, at, group, piece, total).split("\n")
-        inside.append(fragment("call", running, merge, [before, *running, after, *states]))
-        # a loop here would keep the persistent loop from overlapping one tile with the next
-        unrolled = self.descriptors and width.is_static and width.factor <= UNROLLED_ROW
-        lines.append(fragment("piece_loop", at, tiles, group, unrolled))
-        lines += [f"    {line}" for line in inside]
-        self.finish(node, running, total, lines)
-
     # stores ------------------------------------------------------------------------------------
     def store(self, value: str, lines: list[str]) -> None:
         """Store a value in its storage dtype."""
@@ -451,10 +412,3 @@ def _halved(kind: TensorType) -> TensorType:
     cols = kind.cols.halved()
     assert cols is not None
     return TensorType(kind.dtype, (*kind.shape[:-1], cols))
-
-
-def constant(value: object) -> str:
-    """A number as Triton reads it."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return f'float("{value}")'
-    return print_value(value)  # type: ignore[arg-type]

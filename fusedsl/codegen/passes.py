@@ -6,7 +6,7 @@ at the end: every reduction across lanes is a barrier.
 
 from __future__ import annotations
 
-from fusedsl.codegen.body import Body, constant
+from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name
 from fusedsl.codegen.statistics import (
     emit_columns,
@@ -17,7 +17,7 @@ from fusedsl.codegen.statistics import (
     recompute,
     reduction_of,
 )
-from fusedsl.codegen.templates import fragment
+from fusedsl.codegen.templates import constant, fragment
 from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.ir import Node
 from fusedsl.schedule import CENTRED_COLUMNS

@@ -7,6 +7,8 @@ from typing import Any
 
 import jinja2
 
+from fusedsl.ir import print_value
+
 
 def _lines(text: str | list[str], indent: int) -> str:
     """Join lines, every one after the first indented: the first stands where the slot stands."""
@@ -47,3 +49,10 @@ def main_loop(macro: str, *args: object) -> str:
 def render(template: str, **slots: object) -> str:
     """Fill a skeleton."""
     return environment().get_template(template).render(**slots)
+
+
+def constant(value: object) -> str:
+    """A number as Triton reads it."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    return print_value(value)  # type: ignore[arg-type]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusedsl.codegen.helpers import function_name
-from fusedsl.codegen.templates import fragment
-from fusedsl.ir import Node
+from fusedsl.codegen.templates import constant, fragment
+from fusedsl.ir import ONE, Dim, Node
 
 if TYPE_CHECKING:
     from fusedsl.codegen.body import Body
+
+#: Widest row whose per-tile states are merged without a loop; wider ones would spill.
+UNROLLED_ROW = 4096
 
 
 def store_pick(body: Body, node: Node, lines: list[str]) -> None:
@@ -40,3 +43,41 @@ def store_state(body: Body, node: Node, lines: list[str]) -> None:
     held, merge = body.state_names(node, "_tile"), function_name(reduction.merge)
     slots = (held, states, pointers, merge, f"min({body.width}, N - col0)", f"max(0, {count})")
     lines += fragment("store_tile_state", *slots).split("\n")
+
+
+def merge_states(body: Body, node: Node, lines: list[str]) -> None:
+    """Merge the states that the tiles of each row left, some of them at a time."""
+    reduction = node.block.reduction
+    assert reduction is not None
+    first = node.inputs[0]
+    tiles = body.arg("_TILES", "tiles", first)
+    group = body.arg("_TILES_GROUP", "tiles_group", first)
+    piece = body.arg("_TILE_WIDTH", "tile_width", first)
+    width = node.attr("width")
+    assert isinstance(width, Dim)
+    total = body.dim(width)
+    running = body.state_names(node, "_all")
+    for name, identity in zip(running, reduction.identity, strict=True):
+        lines.append(fragment("state", name, constant(identity), "BLOCK_M"))
+    at, number = body.namer.fresh(f"{first}_at"), body.namer.fresh(f"{first}_tile")
+    inside = fragment("piece_numbers", number, at, group).split("\n")
+    blocks: list[str] = []
+    alone = node.type.rows == ONE != body.kernel.rows  # one row's state, for all rows here
+    rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
+    for name, identity in zip(node.inputs, reduction.identity, strict=True):
+        blocks.append(body.namer.fresh(f"{name}_pieces"))
+        slots = (blocks[-1], body.pointer(name), number, tiles, constant(identity), *rows)
+        inside += fragment("load_pieces", *slots).split("\n")
+    counts = body.namer.fresh(f"{first}_counts")
+    inside += fragment("piece_counts", counts, number, piece, total).split("\n")
+    states = body.state_names(node)
+    merge_all, merge = function_name(reduction.merge_all), function_name(reduction.merge)
+    inside.append(fragment("call", states, merge_all, [*blocks, counts]))
+    before, after = body.namer.fresh(f"{first}_before"), body.namer.fresh(f"{first}_now")
+    inside += fragment("piece_span", before, after, at, group, piece, total).split("\n")
+    inside.append(fragment("call", running, merge, [before, *running, after, *states]))
+    # a loop here would keep the persistent loop from overlapping one tile with the next
+    unrolled = body.descriptors and width.is_static and width.factor <= UNROLLED_ROW
+    lines.append(fragment("piece_loop", at, tiles, group, unrolled))
+    lines += [f"    {line}" for line in inside]
+    body.finish(node, running, total, lines)

@@ -22,7 +22,7 @@ def below_max(largest, value):
     Beside an infinite logit nothing is defined, as in torch.log_softmax.
     """
     gap = largest - value
-    gap = tl.where(tl.abs(gap) <= 9.5367431640625e-07 * tl.abs(largest), 0.0, gap)
+    gap = tl.where(tl.abs(gap * 1048576.0) < tl.abs(largest), 0.0, gap)
     return tl.where(largest == float("inf"), float("nan"), gap)
 
 

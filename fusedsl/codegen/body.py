@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusedsl.codegen.helpers import function_name, functions_of, parameters
+from fusedsl.codegen.helpers import function_name, functions_of, parameters, title
 from fusedsl.codegen.names import Namer
 from fusedsl.codegen.scales import absorbed, unscaled
 from fusedsl.codegen.source import Arg
@@ -50,6 +50,10 @@ class Load:
     offset: str
     next: str
     part: str
+
+    def ahead(self, keep: str = "") -> str:
+        """The line that loads it, with a cache policy."""
+        return fragment("load_part", self.next, self.pointer, self.stride, self.offset, keep)
 
 
 def joined(layouts: list[Layout]) -> Layout:
@@ -204,7 +208,7 @@ class Body:
         reader applies."""
         if node.name in self.absorbed:
             return
-        lines.append(f"# {node.block.name}: {node.origin or node.name}")
+        lines.append(title(node))
         if node.block.has_law(HalvesOf):
             self._half(node, lines)
         elif "tiles" in node.attr_map:

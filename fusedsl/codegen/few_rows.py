@@ -17,7 +17,7 @@ from fusedsl.codegen.kernels import (
 )
 from fusedsl.codegen.passes import lanes_pass, statistics_pass
 from fusedsl.codegen.source import COUNTERS, Arg
-from fusedsl.codegen.statistics import depends_on_none, emit_columns
+from fusedsl.codegen.statistics import emit_columns, next_statistics
 from fusedsl.codegen.templates import fragment, main_loop
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts
@@ -26,9 +26,6 @@ _CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "PRECISION", "SPLIT", "PDL")
 
 #: What the skeleton calls.
 FEW_ROWS_FUNCTIONS = (admit_next, await_earlier, fetch_ahead, gather_parts)
-
-#: How a loaded value becomes fp32.
-_WIDENED = ".to(tl.float32)"
 
 
 def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: bool) -> Emitted:
@@ -121,27 +118,20 @@ def _partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, objec
 def _along(body: Body, kernel: KernelPlan) -> dict[str, list[str]]:
     """Statistics taken in the main loop, if none depends on another: what is loaded (in its own
     dtype) for a step, and what is made of it a step later."""
-    ready = [n for n in kernel.recomputed if is_reduction(n)]
-    if not ready or not all(depends_on_none(n, list(kernel.recomputed)) for n in ready):
+    statistics = [n for n in kernel.recomputed if is_reduction(n)]
+    if not statistics or next_statistics(list(kernel.recomputed)) != statistics:
         return {}
     with _recomputing(body, kernel, "BLOCK_K"):
         held = body.namer.fresh("held")
-        made = lanes_pass(body, body.kernel, ready, "BLOCK_K", "K", held)
+        body.held = "next"
+        made = lanes_pass(body, body.kernel, statistics, "BLOCK_K", "K", held)
+        body.held = ""
         made["before"].append(fragment("segment_lanes", held, "BLOCK_K", "K"))
-        remaining = [n for n in kernel.recomputed if n not in ready]
+        remaining = [n for n in kernel.recomputed if n not in statistics]
         emit_columns(body, remaining, made["after"])
-    loads: list[str] = []
-    inside: list[str] = []
-    for line in made["inside"]:
-        name, equals, call = line.partition(" = tl.load(")
-        if not equals:
-            inside.append(line)
-            continue
-        raw = body.namer.fresh(f"{name}_ahead")
-        loads.append(f"{raw}{equals}{call.removesuffix(_WIDENED)}")
-        inside.append(f"{name} = {raw}{_WIDENED}")
+    loads = [load.ahead() for load in body.loads.values()]
     after = made["reduce"] + made["after"]
-    return {"before": made["before"], "loads": loads, "inside": inside, "after": after}
+    return {"before": made["before"], "loads": loads, "inside": made["inside"], "after": after}
 
 
 def _passes(body: Body, kernel: KernelPlan) -> list[dict[str, list[str]]]:
@@ -150,7 +140,7 @@ def _passes(body: Body, kernel: KernelPlan) -> list[dict[str, list[str]]]:
     remaining = list(kernel.recomputed)
     with _recomputing(body, kernel, "STREAM_K"):
         while any(is_reduction(node) for node in remaining):
-            ready = [n for n in remaining if is_reduction(n) and depends_on_none(n, remaining)]
+            ready = next_statistics(remaining)
             passes.append(statistics_pass(body, body.kernel, ready, "STREAM_K", "K"))
             remaining = [n for n in remaining if n not in ready]
             remaining = emit_columns(body, remaining, passes[-1]["after"])

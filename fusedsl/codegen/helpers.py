@@ -10,6 +10,11 @@ from typing import Any
 from fusedsl.ir import FactorsOut, Node
 
 
+def title(node: Node) -> str:
+    """The comment over a node's lines: its block, and the statement it comes from."""
+    return f"# {node.block.name}: {node.origin or node.name}"
+
+
 def functions_of(node: Node) -> tuple[Any, ...]:
     """The Triton functions a node calls."""
     block = node.block

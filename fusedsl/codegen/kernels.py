@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusedsl.codegen.body import Body, Var
-from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.passes import looped
 from fusedsl.codegen.resident import resident
 from fusedsl.codegen.shared import SHARED_CONFIG, shared
@@ -167,7 +167,7 @@ def _start_side(body: Body, kernel: KernelPlan, side: list[str]) -> None:
     if kernel.paired:
         return
     name = body.namer.fresh(anchor.name)
-    side.append(f"# {anchor.block.name}: {anchor.origin or anchor.name}")
+    side.append(title(anchor))
     body.start(name, "part", anchor, side)
     body.values[anchor.name] = Var(name, Layout.TILE)
     if anchor.name in kernel.writes:
@@ -189,7 +189,7 @@ def streamed(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[No
         running[node.name] = body.state_names(node, "_all")
         for name, identity in zip(running[node.name], reduction.identity, strict=True):
             before.append(fragment("state", name, constant(identity), "STREAM_M"))
-        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        inside.append(title(node))
         count = "min(STREAM_K, K - start)"
         states = body.chunk(node, node.inputs[0], count, inside)
         arguments = ["start", *running[node.name], count, *states]

@@ -7,7 +7,7 @@ at the end: every reduction across lanes is a barrier.
 from __future__ import annotations
 
 from fusedsl.codegen.body import Body
-from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.statistics import (
     emit_columns,
     merge_all,
@@ -16,6 +16,7 @@ from fusedsl.codegen.statistics import (
     per_row,
     recompute,
     reduction_of,
+    take_apart,
 )
 from fusedsl.codegen.templates import constant, fragment
 from fusedsl.fuse import KernelPlan, is_reduction
@@ -33,8 +34,7 @@ def looped(kernel: KernelPlan, body: Body) -> dict[str, object]:
     while any(is_reduction(n) for n in remaining):
         ready = next_statistics(remaining)
         centred = _is_wide(kernel) and all(reduction_of(n).about for n in ready)
-        taken = (_centred_pass if centred else lanes_pass)(body, kernel, ready)
-        passes.append(taken)
+        passes.append((_centred_pass if centred else lanes_pass)(body, kernel, ready))
         remaining = [n for n in remaining if n not in ready]
         remaining = emit_columns(body, remaining, passes[-1]["after"])
     inside: list[str] = []
@@ -77,12 +77,12 @@ def lanes_pass(
         for name, identity in zip(running[node.name], reduction_of(node).identity, strict=True):
             slots = (name, constant(identity), "BLOCK_M", width)
             made["before"].append(fragment("lanes", *slots))
-        made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
+        made["inside"].append(title(node))
         merge_lanes(body, node, f"start // {width}", running[node.name], made["inside"])
     body.values = dict(outer)
     for node in ready:
         states = merge_all(body, node, running[node.name], held, made["reduce"])
-        made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
+        made["after"].append(title(node))
         body.finish(node, states, total, made["after"])
     return made
 
@@ -98,20 +98,19 @@ def _centred_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str
     body.values = dict(outer)
     for node, centre in zip(ready, first, strict=True):
         recompute(body, kernel, node.inputs[0], made["inside"])
-        made["inside"].append(f"# {node.block.name}: {node.origin or node.name}")
+        made["inside"].append(title(node))
         piece = body.rounded(node.inputs[0], made["inside"])
         names = body.state_names(node, "_apart")
-        apart_of, about = (function_name(f) for f in reduction_of(node).about[1:])
-        arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
-        made["inside"].append(fragment("call", names, apart_of, arguments))
+        take_apart(body, node, piece, centre, names, made["inside"])
         lanes = running[node.name]
         made["inside"] += [fragment("add_to", a, b) for a, b in zip(lanes, names, strict=True)]
         states = body.state_names(node)
+        about = function_name(reduction_of(node).about[2])
         made["reduce"].append(fragment("call", states, about, [centre, *lanes, "N"]))
         running[node.name] = states
     body.values = dict(outer)
     for node in ready:
-        made["after"].append(f"# {node.block.name}: {node.origin or node.name}")
+        made["after"].append(title(node))
         body.finish(node, running[node.name], "N", made["after"])
     return made
 
@@ -124,16 +123,15 @@ def _first_piece(
     lines.append(fragment("whole_tiles", "BLOCK_N"))
     recompute(body, kernel, node.inputs[0], lines)
     piece = body.masked(node.inputs[0], lines)
-    centre_of, apart_of = (function_name(f) for f in reduction_of(node).about[:2])
+    centre_of = function_name(reduction_of(node).about[0])
     centre = body.namer.fresh(f"{node.name}_centre")
     lines.append(fragment("call", [centre], centre_of, [piece, "min(BLOCK_N, N)"]))
-    arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
-    lines.append(fragment("call", running, apart_of, arguments))
+    take_apart(body, node, piece, centre, running, lines)
     return centre
 
 
 def statistics_pass(
-    body: Body, kernel: KernelPlan, ready: list[Node], width: str = "BLOCK_N", total: str = "N"
+    body: Body, kernel: KernelPlan, ready: list[Node], width: str, total: str
 ) -> dict[str, list[str]]:
     """A pass over rows of `total` columns, `width` at a time, that takes statistics."""
     count = f"min({width}, {total} - start)"
@@ -144,16 +142,16 @@ def statistics_pass(
     body.values = dict(outer)
     for node in ready:
         recompute(body, kernel, node.inputs[0], inside)
-        assert node.block.reduction is not None
+        reduction = reduction_of(node)
         running = body.state_names(node, "_all")
-        for name, identity in zip(running, node.block.reduction.identity, strict=True):
+        for name, identity in zip(running, reduction.identity, strict=True):
             before.append(fragment("state", name, constant(identity), "BLOCK_M"))
-        inside.append(f"# {node.block.name}: {node.origin or node.name}")
+        inside.append(title(node))
         states = body.chunk(node, node.inputs[0], count, inside)
-        merge = function_name(node.block.reduction.merge)
+        merge = function_name(reduction.merge)
         arguments = ["start", *running, count, *states]
         inside.append(fragment("call", running, merge, arguments))
-        after.append(f"# {node.block.name}: {node.origin or node.name}")
+        after.append(title(node))
         made = body.values
         body.values = dict(outer)
         body.finish(node, running, total, after)

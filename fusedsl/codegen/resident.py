@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.body import Body, Var
-from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.statistics import (
-    depends_on_none,
     emit_columns,
     may_spread,
     merge_all,
     merge_lanes,
     next_statistics,
+    next_steps,
     per_row,
     reduction_of,
+    take_apart,
 )
 from fusedsl.codegen.templates import fragment
-from fusedsl.fuse import KernelPlan, is_reduction
+from fusedsl.fuse import KernelPlan
 from fusedsl.ir import Node
 from fusedsl.schedule import row_segments
 
@@ -30,7 +31,7 @@ def resident(kernel: KernelPlan, body: Body) -> list[str]:
     rows = _Segments(body, kernel.cols.factor, *row_segments(kernel.cols.factor))
     remaining = list(kernel.steps)
     while remaining:
-        ready = [n for n in remaining if not is_reduction(n) and depends_on_none(n, remaining)]
+        ready = next_steps(remaining)
         rest = emit_columns(body, ready, lines)
         rows.emit(rest, lines)
         remaining = [n for n in remaining if n not in ready]
@@ -84,7 +85,7 @@ class _Segments:
         """Emit statistics over all segments."""
         states: dict[str, list[str]] = {}
         for node in nodes:
-            lines.append(f"# {node.block.name}: {node.origin or node.name}")
+            lines.append(title(node))
             if reduction_of(node).about:
                 states[node.name] = self._about(node, lines)
             elif self.count == 1:
@@ -112,7 +113,7 @@ class _Segments:
     def _about(self, node: Node, lines: list[str]) -> list[str]:
         """A statistic about the mean, in two sweeps."""
         namer = self.body.namer
-        centre_of, apart_of, about = (function_name(f) for f in reduction_of(node).about)
+        centre_of, _, about = (function_name(f) for f in reduction_of(node).about)
         pieces: list[str] = []
         sums = namer.fresh(f"{node.name}_sums")
         for number in range(self.count):
@@ -127,11 +128,7 @@ class _Segments:
         for number, piece in enumerate(pieces):
             self.open(number, lines)
             names = self.body.state_names(node, "_apart")
-            lines.append(
-                fragment(
-                    "call", names, apart_of, [piece, "col_live[None, :]", f"{centre}[:, None]"]
-                )
-            )
+            take_apart(self.body, node, piece, centre, names, lines)
             lines += [fragment("add_to", t, n) for t, n in zip(totals, names, strict=False)]
             totals = totals or names
             self.close(number)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusedsl.codegen.helpers import function_name, parameters
+from fusedsl.codegen.helpers import function_name, parameters, title
 from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import FactorsOut, Graph, Layout, Node, Operand, Positive, Scales, print_value
@@ -60,13 +60,12 @@ def unscaled(body: Body, value: str, lines: list[str]) -> tuple[str, str]:
     below = _scaled(body.plan, body.kernel, value)
     assert below is not None
     node = body.plan.graph.producers[value]
-    title = f"# {node.block.name}: {node.origin or node.name}"
     if isinstance(below, _Scale):
-        lines.append(title)
+        lines.append(title(node))
         return body.operand(below.operand, lines)[0], body.operand(below.factor, lines)[0]
     x, scale = unscaled(body, below.operand, lines)
     law, name = below.law, body.namer.fresh(f"{value}_share")
-    lines.append(title)
+    lines.append(title(node))
     arguments = [x, scale, *body.attributes(node, law.triton, 2)]
     lines.append(fragment("call", [name], function_name(law.triton), arguments))
     return name, print_value(node.attr(law.attr))

@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.body import Body
+from fusedsl.codegen.helpers import title
 from fusedsl.codegen.source import Arg, words_of
 from fusedsl.codegen.statistics import (
-    depends_on_none,
     emit_columns,
     may_spread,
     merge_all,
     next_statistics,
+    next_steps,
     recompute,
     reduction_of,
 )
 from fusedsl.codegen.templates import fragment
-from fusedsl.fuse import KernelPlan, is_reduction
+from fusedsl.fuse import KernelPlan
 from fusedsl.ir import Node
 
 #: What these kernels are configured by, besides the tile.
@@ -49,7 +50,7 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     while True:
         rounds[-1].join(body)
         remaining = [n for n in remaining if n not in rounds[-1].nodes]
-        ready = [n for n in remaining if not is_reduction(n) and depends_on_none(n, remaining)]
+        ready = next_steps(remaining)
         rest = emit_columns(body, ready, rounds[-1].after)
         for node in rest:
             body.emit(node, rounds[-1].after)
@@ -61,10 +62,7 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     loads = list(body.loads.values())
     slots = {
         "keep": [fragment("no_part", load.part, load.pointer) for load in loads],
-        "load": [
-            fragment("load_part", load.next, load.pointer, load.stride, load.offset)
-            for load in loads
-        ],
+        "load": [load.ahead(body.keep) for load in loads],
         "move": [fragment("alias", load.part, load.next) for load in loads],
     }
     states = sum(len(made.slots) for made in rounds)
@@ -84,7 +82,7 @@ class _Round:
     def reduce(self, body: Body, before: int) -> None:
         """The states of the part at hand; `before` is how many slots others have."""
         for node in self.nodes:
-            self.find.append(f"# {node.block.name}: {node.origin or node.name}")
+            self.find.append(title(node))
             names = body.chunk(node, node.inputs[0], "held", self.find)
             self.slots += [(name, before + i) for i, name in enumerate(names, len(self.slots))]
 
@@ -94,6 +92,6 @@ class _Round:
         for node in self.nodes:
             count = len(reduction_of(node).identity)
             parts, names = [f"{name}_parts" for name in names[:count]], names[count:]
-            self.merge.append(f"# {node.block.name}: {node.origin or node.name}")
+            self.merge.append(title(node))
             states = merge_all(body, node, parts, "shares", self.merge)
             body.finish(node, states, "N", self.merge)

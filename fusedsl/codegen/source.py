@@ -56,6 +56,12 @@ class Arg:
     block: tuple[str | int, ...] = ()
     view: str = ""
 
+    def steps(self, row_stride: int, columns: int) -> tuple[int, ...]:
+        """What a descriptor steps by from row to row and from half to half, in elements: each a
+        multiple of 16 bytes, or there is none."""
+        halves = self.view in ("stacked_cols", "halved_cols")
+        return (row_stride, columns // 2) if halves else (row_stride,)
+
 
 @dataclass(frozen=True)
 class KernelSource:

@@ -66,6 +66,11 @@ def next_statistics(nodes: list[Node]) -> list[Node]:
     return [n for n in nodes if is_reduction(n) and depends_on_none(n, nodes)]
 
 
+def next_steps(nodes: list[Node]) -> list[Node]:
+    """The pending nodes that are no statistics and depend on none."""
+    return [n for n in nodes if not is_reduction(n) and depends_on_none(n, nodes)]
+
+
 def may_spread(kernel: KernelPlan, body: Body) -> bool:
     """Whether row vectors may lie as tiles do: none of them is stored."""
     return all(body.type_of(name).layout is not Layout.ROW for name in kernel.writes)
@@ -80,6 +85,15 @@ def merge_lanes(body: Body, node: Node, before: str, running: list[str], lines: 
     lines.append(fragment("call", merged, function_name(reduction.merge), arguments))
     for state, name in zip(running, merged, strict=True):
         lines.append(fragment("keep_live", state, name))
+
+
+def take_apart(
+    body: Body, node: Node, piece: str, centre: str, names: list[str], lines: list[str]
+) -> None:
+    """Name what lies of a piece apart from the rows' centre, for a statistic about the mean."""
+    apart_of = function_name(reduction_of(node).about[1])
+    arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
+    lines.append(fragment("call", names, apart_of, arguments))
 
 
 def merge_all(

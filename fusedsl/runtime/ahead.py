@@ -90,8 +90,7 @@ def _describable(plan: Plan, arg: Arg, env: Mapping[str, int]) -> bool:
     written = plan.writer(arg.value) is not None and arg.value not in plan.graph.outputs
     padded = written or arg.value in streamed_names(plan)
     rows = padded_stride(columns, item) if padded else columns
-    steps = (rows, columns // 2) if arg.view in ("stacked_cols", "halved_cols") else (rows,)
-    return all(step * item % _ALIGNMENT == 0 for step in steps)
+    return all(step * item % _ALIGNMENT == 0 for step in arg.steps(rows, columns))
 
 
 def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:

@@ -243,10 +243,8 @@ class Preparation:
             type = self.plan.type_of(arg.value)
             stride = self._buffer_stride(arg.value)
             value = Value(-1, type.concrete(self.env), stride, type.dtype.bytes, True)
-        shape, strides = _viewed(value, arg.view)
-        steps = strides[:-1]
-        if arg.view == "halved_cols":
-            steps = (*steps, shape[-1] // 2)
+        shape, _ = _viewed(value, arg.view)
+        steps = arg.steps(value.row_stride, value.shape[-1])
         aligned = all(s * value.item % ALIGNMENT == 0 and s > 0 for s in steps)
         # rows that overlap (an expanded tensor) have no descriptor
         apart = value.row_stride >= value.shape[-1] or value.shape[0] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fusedsl.bench import device_name, record, row, versions
+from fusedsl.runtime import cache
 from fusedsl.runtime.timing import side_by_side
 
 __all__ = ["RESULTS", "collect", "device_name", "row", "side_by_side", "versions", "write"]
@@ -38,11 +38,9 @@ def collect(name: str, rows: Iterable[dict[str, Any]], **extra: Any) -> Path:
 
 def write(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
     """Write `results/<name>.json`, at once or not at all, and give its path."""
-    RESULTS.mkdir(exist_ok=True)
     module = Path(sys.argv[0]).stem
     command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
     path = RESULTS / f"{name}.json"
-    fresh = path.with_suffix(".tmp")
-    fresh.write_text(json.dumps(record(command, rows, **extra), indent=1) + "\n")
-    os.replace(fresh, path)
+    if not cache.write(path, json.dumps(record(command, rows, **extra), indent=1) + "\n"):
+        raise SystemExit(f"{path} cannot be written")
     return path

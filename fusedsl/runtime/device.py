@@ -70,6 +70,11 @@ def stream_getter() -> Callable[[int], int]:
     return lambda index: torch.cuda.current_stream(index).cuda_stream
 
 
+def dynamo_guards() -> Any:
+    """torch's own guards and their allocation, in C++; None in a torch without them."""
+    return getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+
+
 @functools.cache
 def device_getter() -> Callable[[], int]:
     """`() -> index` of the current device, by the cheapest way torch offers."""

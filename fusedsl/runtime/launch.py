@@ -28,7 +28,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from fusedsl.codegen import KernelSource
 from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.runtime import binaries
-from fusedsl.runtime.device import on_device, refuse_in_capture
+from fusedsl.runtime.device import on_device, refuse_in_capture, target_of
 from fusedsl.runtime.driver import Binary, binary_of, loaded
 from fusedsl.runtime.load import interprets
 from fusedsl.schedule import TileConfig
@@ -170,10 +170,8 @@ class KernelLauncher:
 
 def arch_of(device: torch.device) -> str | None:
     """The architecture that binaries are kept for, None where they are not."""
-    if device.type != "cuda" or torch.version.hip is not None or interprets():
-        return None
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{10 * major + minor}"
+    target = target_of(device)
+    return target.name if target.backend == "cuda" else None
 
 
 @functools.cache

@@ -29,7 +29,12 @@ from triton import knobs
 from fusedsl import settings
 from fusedsl.runtime import driver, replay
 from fusedsl.runtime.binding import Binding, version_of
-from fusedsl.runtime.device import capturing_getter, device_getter, stream_getter
+from fusedsl.runtime.device import (
+    capturing_getter,
+    device_getter,
+    dynamo_guards,
+    stream_getter,
+)
 from fusedsl.runtime.launch import hooked
 from fusedsl.runtime.recipe import APART, Descriptor, Recipe
 from fusedsl.runtime.replay import Graphs
@@ -64,8 +69,7 @@ def lanes_of(index: int) -> dict[int, list[Lane]]:
 @functools.cache
 def allocator() -> Callable[..., Tensor]:
     """`(shape, strides, dtype) -> tensor` on the current device, by the cheapest way torch has."""
-    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    made = getattr(guards, "_empty_strided_cuda", None)
+    made = getattr(dynamo_guards(), "_empty_strided_cuda", None)
     if made is not None:
         return made
 

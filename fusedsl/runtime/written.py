@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from types import CodeType, SimpleNamespace
 from typing import Any
 
-import torch
 from torch import Tensor
 from triton import knobs
+
+from fusedsl.runtime.device import dynamo_guards
 
 _CALL = """
 def call(binding, tensors):
@@ -154,12 +155,10 @@ def code(
 def same_layouts(tensors: Sequence[Tensor]) -> Callable[..., bool]:
     """`(*tensors) -> whether` they certainly have the layouts, dtypes and device of these and need
     no gradient, by torch's own check; it also refuses what only differs in its dispatch keys."""
-    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    guards = dynamo_guards()
     try:
         if not any(tensor.requires_grad for tensor in tensors):
-            made = guards.TensorGuards(  # type: ignore[union-attr]
-                *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
-            )
+            made = guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
             if made.check(*tensors):
                 return made.check
     except (AttributeError, TypeError, RuntimeError):

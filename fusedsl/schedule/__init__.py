@@ -21,7 +21,7 @@ from fusedsl.schedule.default import (
     choose,
     row_class,
 )
-from fusedsl.schedule.legality import MAX_THREADS, problem
+from fusedsl.schedule.legality import problem
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
     CENTRED_COLUMNS,
@@ -35,7 +35,7 @@ from fusedsl.schedule.rows import (
     row_segments,
 )
 from fusedsl.schedule.signature import Extent, family, signature
-from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.sizes import MAX_THREADS, power_of_two
 from fusedsl.schedule.space import candidates
 from fusedsl.schedule.target import Target, usable_loop
 

@@ -117,17 +117,15 @@ def _streaming(config: TileConfig, shape: _Shape, target: Target, main_loop: str
     if _shares(shape, tiles):
         return replace(config, stages=6 if config.block_m == 16 else 4)
     room = target.shared_limit // min(2, -(-programs // target.sms)) - 2048
-    if 3 * _shared_bytes(replace(config, stages=1), shape.item) > room:
+    if 3 * _stage_bytes(config, shape.item) > room:
         config = replace(config, block_k=config.block_k // 2)
     most = 4 if 2 * programs > target.sms else _DEEPEST
-    return replace(
-        config, stages=min(most, room // _shared_bytes(replace(config, stages=1), shape.item))
-    )
+    return replace(config, stages=min(most, room // _stage_bytes(config, shape.item)))
 
 
 def _fitted(config: TileConfig, item: int, limit: int) -> TileConfig:
     """The configuration with as many stages, then as deep a step, as shared memory holds."""
-    while _shared_bytes(config, item) > limit - 2048:
+    while config.stages * _stage_bytes(config, item) > limit - 2048:
         if config.stages > 2:
             config = replace(config, stages=config.stages - 1)
         elif config.block_k > 32:
@@ -142,8 +140,9 @@ def _shares(shape: _Shape, tiles: int) -> bool:
     return shape.may_share and tiles <= MOST_SHARED_TILES
 
 
-def _shared_bytes(config: TileConfig, item: int) -> int:
-    return config.stages * (config.block_m + config.block_n) * config.block_k * item
+def _stage_bytes(config: TileConfig, item: int) -> int:
+    """Shared memory of one step of K in flight."""
+    return (config.block_m + config.block_n) * config.block_k * item
 
 
 def _interpreted(shape: _Shape, exact: bool) -> TileConfig:

@@ -7,19 +7,14 @@ from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_halves
 from fusedsl.schedule.rows import is_shared
+from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS
 from fusedsl.schedule.target import Target
-
-#: Threads of a program, on every target.
-MAX_THREADS = 1024
 
 #: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
 EXACT_STEP = 16
 
 #: Programs that share the K of one tile of a projection of few rows.
 MOST_SPLIT = 16
-
-#: Elements of a tile: Triton's own limit on a tensor.
-MAX_ELEMENTS = 1 << 20
 
 #: Largest side of the box that a tensor map describes (CUDA driver API, cuTensorMapEncodeTiled).
 MAX_BOX = 256

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS, power_of_two
 from fusedsl.schedule.target import Target
 
 #: Widest row kept in registers, in elements (the resident row skeleton): of kernels with one
@@ -43,9 +43,6 @@ _SEGMENTS = 8
 
 #: Columns of 16 bytes, and of the narrowest part.
 _VECTOR, _NARROWEST_PART = 8, 1024
-
-#: Threads of a program, and elements of a tile (as `legality.py` has them).
-_MAX_THREADS, _MAX_ELEMENTS = 1024, 1 << 20
 
 
 def is_resident(kernel: KernelPlan) -> bool:
@@ -100,7 +97,7 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
     if target.backend == "interpreter":
         widest = cols if is_resident(kernel) or is_shared(kernel) else min(cols, 4096)
         block = power_of_two(widest)
-        block_m = min(128, power_of_two(rows), max(1, _MAX_ELEMENTS // block))
+        block_m = min(128, power_of_two(rows), max(1, MAX_ELEMENTS // block))
         return TileConfig(block_m, block, programs=1 if is_shared(kernel) else 0)
     moments = _has_moments(kernel)
     if is_resident(kernel):
@@ -113,7 +110,7 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
 def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig:
     """Elements per thread decide: 32 in flight hide memory latency, and a row over few warps has
     few barriers in its reductions."""
-    most = _MAX_THREADS // target.warp_size
+    most = MAX_THREADS // target.warp_size
     count, size = row_segments(cols)
     width = count * size
     per_warp = 2048 if moments and width > 4096 else 1024
@@ -136,7 +133,7 @@ def _looped(cols: int, moments: bool, chained: bool, target: Target) -> TileConf
     per_warp = 128
     if moments:
         per_warp = 512 if cols <= 8192 and block > 1024 else 256 if block > 1024 else 128
-    warps = max(4, min(_MAX_THREADS // target.warp_size, block // per_warp))
+    warps = max(4, min(MAX_THREADS // target.warp_size, block // per_warp))
     return TileConfig(1, block, warps=warps)
 
 
@@ -154,6 +151,6 @@ def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileCon
             break
         block //= 2
     parts = -(-cols // block)
-    warps = max(1, min(block // per_thread, _MAX_THREADS) // target.warp_size)
+    warps = max(1, min(block // per_thread, MAX_THREADS) // target.warp_size)
     programs = max(1, per_sm // (warps * target.warp_size)) * target.sms
     return TileConfig(1, block, warps=warps, parts=parts, programs=programs // parts * parts)

@@ -1,6 +1,12 @@
-"""Arithmetic of tile sizes."""
+"""Arithmetic of tile sizes, and their limits."""
 
 from __future__ import annotations
+
+#: Threads of a program, on every target.
+MAX_THREADS = 1024
+
+#: Elements of a tile: Triton's own limit on a tensor.
+MAX_ELEMENTS = 1 << 20
 
 
 def power_of_two(value: int) -> int:

@@ -23,7 +23,7 @@ def functions_of(node: Node) -> tuple[Any, ...]:
     if block.reduction is not None:
         r = block.reduction
         owner = (r.owner,) if r.owner else ()
-        found += [r.chunk, r.merge, r.merge_all, r.finish, r.lift, *r.about, *owner]
+        found += [r.chunk, r.merge, r.merge_all, r.finish, r.lift, *r.about, *r.about_exact, *owner]
     return tuple(found)
 
 

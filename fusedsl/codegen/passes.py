@@ -101,7 +101,7 @@ def _centred_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str
         made["inside"].append(title(node))
         piece = body.rounded(node.inputs[0], made["inside"])
         names = body.state_names(node, "_apart")
-        take_apart(body, node, piece, centre, names, made["inside"])
+        take_apart(body, reduction_of(node).about[1], piece, centre, names, made["inside"])
         lanes = running[node.name]
         made["inside"] += [fragment("add_to", a, b) for a, b in zip(lanes, names, strict=True)]
         states = body.state_names(node)
@@ -126,7 +126,7 @@ def _first_piece(
     centre_of = function_name(reduction_of(node).about[0])
     centre = body.namer.fresh(f"{node.name}_centre")
     lines.append(fragment("call", [centre], centre_of, [piece, "min(BLOCK_N, N)"]))
-    take_apart(body, node, piece, centre, running, lines)
+    take_apart(body, reduction_of(node).about[1], piece, centre, running, lines)
     return centre
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.body import Body, Var
@@ -22,6 +23,12 @@ from fusedsl.fuse import KernelPlan
 from fusedsl.ir import Node
 from fusedsl.schedule import row_segments
 
+#: Columns of 16 bits whose sum rounds in fp32 only where it does not show in the variance.
+EXACT_COLUMNS = 4096
+
+#: Widest row whose vectors come ahead of its statistics: they take registers meanwhile.
+VECTOR_COLUMNS = 3072
+
 
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
     """The whole row in registers, in segments of one width that cover it closely."""
@@ -36,6 +43,8 @@ def resident(kernel: KernelPlan, body: Body) -> list[str]:
         rows.emit(rest, lines)
         remaining = [n for n in remaining if n not in ready]
         statistics = next_statistics(remaining)
+        if statistics and not rows.vectors and body.spread and rows.columns <= VECTOR_COLUMNS:
+            rows.load_vectors(kernel.steps, lines)
         rows.reduce(statistics, lines)
         remaining = [n for n in remaining if n not in statistics]
     return lines
@@ -50,6 +59,7 @@ class _Segments:
     count: int
     size: int
     values: dict[int, dict[str, Var]] = field(default_factory=dict[int, dict[str, Var]])
+    vectors: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
     opened: int = -1
 
     @property
@@ -61,6 +71,7 @@ class _Segments:
         """Make a segment the one that lines are about."""
         self.body.width = self.width
         self.body.values = {**per_row(self.body), **self.values.get(number, {})}
+        self.body.vectors = self.vectors.get(number, {})
         if self.opened != number:
             whole = (number + 1) * self.size <= self.columns
             text = fragment("segment", number * self.size, self.width, "N", whole)
@@ -79,6 +90,14 @@ class _Segments:
             self.open(number, lines)
             for node in nodes:
                 self.body.emit(node, lines)
+            self.close(number)
+
+    def load_vectors(self, nodes: Sequence[Node], lines: list[str]) -> None:
+        """Load the row vectors of every segment: they come while a reduction is waited for."""
+        for number in range(self.count):
+            self.open(number, lines)
+            self.body.load_vectors(nodes, lines)
+            self.vectors[number] = self.body.vectors
             self.close(number)
 
     def reduce(self, nodes: list[Node], lines: list[str]) -> None:
@@ -112,8 +131,12 @@ class _Segments:
 
     def _about(self, node: Node, lines: list[str]) -> list[str]:
         """A statistic about the mean, in two sweeps."""
-        namer = self.body.namer
-        centre_of, _, about = (function_name(f) for f in reduction_of(node).about)
+        namer, reduction = self.body.namer, reduction_of(node)
+        centre_of, apart_of, about = reduction.about
+        count = len(reduction.identity)
+        if self._sums_exactly(node.inputs[0]) and reduction.about_exact:
+            apart_of, about = reduction.about_exact
+            count -= 1  # all but what the mean is off by
         pieces: list[str] = []
         sums = namer.fresh(f"{node.name}_sums")
         for number in range(self.count):
@@ -123,15 +146,22 @@ class _Segments:
             lines.append(add)
             self.close(number)
         centre = namer.fresh(f"{node.name}_centre")
-        lines.append(fragment("call", [centre], centre_of, [sums, "N"]))
+        lines.append(fragment("call", [centre], function_name(centre_of), [sums, "N"]))
         totals: list[str] = []
         for number, piece in enumerate(pieces):
             self.open(number, lines)
-            names = self.body.state_names(node, "_apart")
-            take_apart(self.body, node, piece, centre, names, lines)
+            names = self.body.state_names(node, "_apart")[-count:]
+            take_apart(self.body, apart_of, piece, centre, names, lines)
             lines += [fragment("add_to", t, n) for t, n in zip(totals, names, strict=False)]
             totals = totals or names
             self.close(number)
         states = self.body.state_names(node)
-        lines.append(fragment("call", states, about, [centre, *totals, "N"]))
+        arguments = [centre, *totals, "N"]
+        lines.append(fragment("call", states, function_name(about), arguments))
         return states
+
+    def _sums_exactly(self, value: str) -> bool:
+        """Whether a row's values are as few and as short as `Reduction.about_exact` asks for."""
+        dtype = self.body.type_of(value).dtype
+        loaded = value not in self.body.kernel.computed
+        return loaded and dtype.bytes == 2 and self.columns <= EXACT_COLUMNS

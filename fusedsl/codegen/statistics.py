@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fusedsl.codegen.body import Body, Var
 from fusedsl.codegen.helpers import function_name
@@ -88,12 +89,11 @@ def merge_lanes(body: Body, node: Node, before: str, running: list[str], lines: 
 
 
 def take_apart(
-    body: Body, node: Node, piece: str, centre: str, names: list[str], lines: list[str]
+    body: Body, apart_of: Any, piece: str, centre: str, names: list[str], lines: list[str]
 ) -> None:
     """Name what lies of a piece apart from the rows' centre, for a statistic about the mean."""
-    apart_of = function_name(reduction_of(node).about[1])
     arguments = [piece, "col_live[None, :]", f"{centre}[:, None]"]
-    lines.append(fragment("call", names, apart_of, arguments))
+    lines.append(fragment("call", names, function_name(apart_of), arguments))
 
 
 def merge_all(

@@ -125,6 +125,30 @@ def test_two_operands_broadcast_and_take_literals(name: str) -> None:
         torch.testing.assert_close(actual, expected, rtol=2e-7, atol=TINY, equal_nan=True)
 
 
+def _inv_rms_of(bits: torch.Tensor) -> None:
+    """Every result is within a unit in the last place, and exact where it is 0, inf or NaN."""
+    x = bits.int().view(torch.float32)
+    actual = run_pointwise(library()["inv_rms"], [x], {"eps": 0.0})
+    exact = torch.rsqrt(x.double())
+    rounded = exact.float()
+    ulp = (torch.nextafter(rounded, torch.tensor(math.inf)) - rounded).double()
+    right = ((actual - exact).abs() <= ulp) | (actual == rounded) | (actual.isnan() & exact.isnan())
+    assert right.all(), x[~right][:8]
+
+
+def test_inv_rms_is_right_to_a_unit_in_the_last_place() -> None:
+    bits = torch.randint(0, 0x7F800000, (1 << 17,), generator=torch.Generator().manual_seed(5))
+    small = torch.cat([torch.arange(64), torch.randint(0, 0x800000, (4096,))])
+    special = torch.tensor([0, 0x7F800000, 0x7FC00000, 0x7F7FFFFF, 0x800000, 0x7FFFFF])
+    _inv_rms_of(torch.cat([bits, small, special]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("exponent", [0, 1, 2, 126, 127, 128, 253, 254])
+def test_inv_rms_of_every_mantissa(exponent: int) -> None:
+    _inv_rms_of((exponent << 23) + torch.arange(1 << 23))
+
+
 def test_division_does_not_flush_where_the_divisor_is_huge() -> None:
     x = torch.tensor([2.0e38, 3.0e38])
     torch.testing.assert_close(run_pointwise(library()["div"], [x, x], {}), torch.ones(2))

@@ -72,7 +72,6 @@ class Body:
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
     tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is.
-    `vectors`: row vectors that were loaded ahead in their stored dtype, and their variables.
     """
 
     plan: Plan
@@ -88,7 +87,6 @@ class Body:
     spread: bool = False
     held: str = ""
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
-    vectors: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
@@ -172,8 +170,6 @@ class Body:
             return fragment("widen", name, load.next if self.held == "next" else load.part)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
-        if layout is Layout.ROW and not offset and value in self.vectors:
-            return fragment("widen", name, self.vectors[value])
         if layout is Layout.ROW and self.spread:
             return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:
@@ -182,14 +178,6 @@ class Body:
             macro = "load_index" if kind.dtype.is_index else "load_column"
             return fragment(macro, name, f"{pointer}{offset}", self.stride(value))
         return fragment("load_scalar", name, f"{pointer}{offset}")
-
-    def load_vectors(self, nodes: Sequence[Node], lines: list[str]) -> None:
-        """Load the row vectors that `nodes` read in their stored dtype, ahead of them."""
-        for name in dict.fromkeys(n for node in nodes for n in node.inputs):
-            stored = name not in self.values and name not in self.kernel.computed
-            if stored and self._seen(self.type_of(name)) is Layout.ROW:
-                self.vectors[name] = self.namer.fresh(f"{name}_row")
-                lines.append(fragment("load_vector", self.vectors[name], self.pointer(name), ""))
 
     def _load_ahead(self, value: str, offset: str) -> Load:
         """The variables of a tile that is loaded once, ahead of all that reads it."""

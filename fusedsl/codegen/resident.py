@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.body import Body, Var
@@ -26,9 +25,6 @@ from fusedsl.schedule import row_segments
 #: Columns of 16 bits whose sum rounds in fp32 only where it does not show in the variance.
 EXACT_COLUMNS = 4096
 
-#: Widest row whose vectors come ahead of its statistics: they take registers meanwhile.
-VECTOR_COLUMNS = 3072
-
 
 def resident(kernel: KernelPlan, body: Body) -> list[str]:
     """The whole row in registers, in segments of one width that cover it closely."""
@@ -43,8 +39,6 @@ def resident(kernel: KernelPlan, body: Body) -> list[str]:
         rows.emit(rest, lines)
         remaining = [n for n in remaining if n not in ready]
         statistics = next_statistics(remaining)
-        if statistics and not rows.vectors and body.spread and rows.columns <= VECTOR_COLUMNS:
-            rows.load_vectors(kernel.steps, lines)
         rows.reduce(statistics, lines)
         remaining = [n for n in remaining if n not in statistics]
     return lines
@@ -59,7 +53,6 @@ class _Segments:
     count: int
     size: int
     values: dict[int, dict[str, Var]] = field(default_factory=dict[int, dict[str, Var]])
-    vectors: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
     opened: int = -1
 
     @property
@@ -71,7 +64,6 @@ class _Segments:
         """Make a segment the one that lines are about."""
         self.body.width = self.width
         self.body.values = {**per_row(self.body), **self.values.get(number, {})}
-        self.body.vectors = self.vectors.get(number, {})
         if self.opened != number:
             whole = (number + 1) * self.size <= self.columns
             text = fragment("segment", number * self.size, self.width, "N", whole)
@@ -90,14 +82,6 @@ class _Segments:
             self.open(number, lines)
             for node in nodes:
                 self.body.emit(node, lines)
-            self.close(number)
-
-    def load_vectors(self, nodes: Sequence[Node], lines: list[str]) -> None:
-        """Load the row vectors of every segment: they come while a reduction is waited for."""
-        for number in range(self.count):
-            self.open(number, lines)
-            self.body.load_vectors(nodes, lines)
-            self.vectors[number] = self.body.vectors
             self.close(number)
 
     def reduce(self, nodes: list[Node], lines: list[str]) -> None:

@@ -20,7 +20,7 @@ FILE = str(ROOT / "examples" / "rmsnorm_qkv.fdsl")
 
 
 def run(*words: str):
-    result = CliRunner().invoke(app, ["tune", FILE, *words, "--json"])
+    result = CliRunner().invoke(app, ["tune", FILE, *words, "--json"], catch_exceptions=False)
     return result.exit_code, json.loads(result.stdout)
 
 

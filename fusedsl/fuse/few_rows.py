@@ -25,7 +25,10 @@ FEW_ROWS = 64
 
 
 def for_few_rows(plan: Plan) -> Plan:
-    """The same program planned for at most `FEW_ROWS` rows in every projection."""
+    """The same program planned for at most `FEW_ROWS` rows in every projection; a plan for few
+    rows as it is."""
+    if any(kernel.few_rows for kernel in plan.kernels):
+        return plan
     gone = {kernel.name: kernel for kernel in plan.kernels if _can_go(plan, kernel)}
     kernels: list[KernelPlan] = []
     for kernel in plan.kernels:

@@ -93,7 +93,8 @@ class Engine:
 
     def planned(self, env: Mapping[str, int]) -> Engine:
         """The engine that runs a call: this one, or the one for few rows."""
-        if not has_few_rows(self.plan, env):
+        chosen = any(kernel.few_rows for kernel in self.plan.kernels)
+        if chosen or not has_few_rows(self.plan, env):
             return self
         self.few_rows.main_loop = self.main_loop
         return self.few_rows

@@ -44,7 +44,9 @@ def choose(
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:
-        return replace(choose_rows(kernel, rows, cols, target), fast=fast)
+        loaded = [plan.type_of(name) for name in kernel.reads]
+        column_bytes = sum(t.dtype.bytes for t in loaded if t.layout is Layout.TILE)
+        return replace(choose_rows(kernel, rows, cols, target, column_bytes), fast=fast)
     return replace(_pointwise(kernel, rows, cols, target), fast=fast)
 
 

@@ -24,6 +24,9 @@ ALONE_COLUMNS, ALONE_OTHERS, ALONE_DEPENDENT = 65536, 32768, 1 << 31
 #: leaves in the L1 cache, and of others.
 LOOPED_COLUMNS, LOOPED_OTHERS = 8192, 16384
 
+#: Bytes of rows that stay in the L1 cache, and the warps of an SM whose programs share it.
+CACHED_BYTES, CACHED_WARPS = 144 << 10, 64
+
 #: Widest row of which every lane of a program that passes over it keeps a mean of its own.
 CENTRED_COLUMNS = 16384
 
@@ -92,8 +95,11 @@ def row_segments(cols: int) -> tuple[int, int]:
     return close[0] if close else min(options, key=lambda o: o[0] * o[1])
 
 
-def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
-    """The default configuration of a kernel over whole rows."""
+def choose_rows(
+    kernel: KernelPlan, rows: int, cols: int, target: Target, column_bytes: int
+) -> TileConfig:
+    """The default configuration of a kernel over whole rows; `column_bytes` are what it loads of
+    each column of a row."""
     if target.backend == "interpreter":
         widest = cols if is_resident(kernel) or is_shared(kernel) else min(cols, 4096)
         block = power_of_two(widest)
@@ -104,25 +110,26 @@ def choose_rows(kernel: KernelPlan, rows: int, cols: int, target: Target) -> Til
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
         return _shared(kernel, rows, cols, target)
-    return _looped(cols, moments, _is_chained(kernel), target)
+    return _looped(cols, moments, _is_chained(kernel), target, column_bytes)
 
 
 def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig:
-    """Elements per thread decide: 32 in flight hide memory latency, and a row over few warps has
-    few barriers in its reductions."""
+    """Elements per thread decide: 16 to 32 in flight hide memory latency, and a row over few warps
+    has few barriers in its reductions."""
     most = MAX_THREADS // target.warp_size
     count, size = row_segments(cols)
     width = count * size
-    per_warp = 2048 if moments and width > 4096 else 1024
-    if width < 1024 and not (moments and width > 256):
-        per_warp = 512
+    per_warp = 512 if width <= RESIDENT_COLUMNS else 2048 if moments and width > 4096 else 1024
     block_m = max(1, min(32, power_of_two(rows), power_of_two(-(-1024 // width))))
     warps = max(1, min(most, block_m * width // per_warp))
     return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))
 
 
-def _looped(cols: int, moments: bool, chained: bool, target: Target) -> TileConfig:
-    """The second read comes from the L1 cache, where few programs of many warps share an SM."""
+def _looped(
+    cols: int, moments: bool, chained: bool, target: Target, column_bytes: int
+) -> TileConfig:
+    """The second read comes from the L1 cache, where few programs of many warps share an SM: so
+    many warps that the rows of those that fill it stay there."""
     whole = power_of_two(cols)
     widest = whole if whole == cols else whole // 2
     most = LOOPED_OTHERS if (moments or chained) and cols > ALONE_OTHERS else LOOPED_COLUMNS
@@ -133,7 +140,10 @@ def _looped(cols: int, moments: bool, chained: bool, target: Target) -> TileConf
     per_warp = 128
     if moments:
         per_warp = 512 if cols <= 8192 and block > 1024 else 256 if block > 1024 else 128
-    warps = max(4, min(MAX_THREADS // target.warp_size, block // per_warp))
+    most = MAX_THREADS // target.warp_size
+    warps = max(4, min(most, block // per_warp))
+    while warps < most and CACHED_WARPS // warps * cols * column_bytes > CACHED_BYTES:
+        warps *= 2
     return TileConfig(1, block, warps=warps)
 
 

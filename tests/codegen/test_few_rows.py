@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+import fusedsl
 from examples import SMALL, read
 from fusedsl.codegen import emit
 from fusedsl.fuse import FEW_ROWS, for_few_rows, planned
@@ -113,6 +114,15 @@ def test_the_source_of_few_rows() -> None:
 # plans -------------------------------------------------------------------------------------------
 def kinds(text: str) -> list[Kind]:
     return [kernel.kind for kernel in for_few_rows(plan_of(text)).kernels]
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_qkv", "llama_mlp"])
+def test_a_plan_for_few_rows_is_not_planned_again(name: str) -> None:
+    plan = for_few_rows(plan_of(read(name)))
+    assert any(kernel.recomputed for kernel in plan.kernels)
+    assert for_few_rows(plan) is plan
+    engine = fusedsl.compile(read(name))._engine.planned({"M": 16})
+    assert engine.planned({"M": 16}) is engine
 
 
 def test_a_statistic_that_is_an_output_is_stored() -> None:

@@ -5,6 +5,7 @@
 | `emit` | a program's file |
 | `kernels` | fills one skeleton from one kernel plan |
 | `rows` | the slots of row kernels |
+| `specialised` | specialised projections, in Gluon |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `tiles` | per-tile states and picks of a projection's epilogue |
 | `scales` | factors that a statistic applies once for each row |
@@ -15,6 +16,7 @@
 """
 
 from fusedsl.codegen.emit import emit
+from fusedsl.codegen.specialised import can_specialise
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     COUNTERS,
@@ -35,6 +37,7 @@ __all__ = [
     "Arg",
     "KernelSource",
     "ProgramSource",
+    "can_specialise",
     "column_tiles",
     "compile_time_value",
     "emit",

@@ -71,7 +71,8 @@ class Body:
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
-    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is.
+    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is. `staged`:
+    tiles are stored in pieces through shared memory of the kernel's own.
     """
 
     plan: Plan
@@ -86,6 +87,7 @@ class Body:
     keep: str = ""
     spread: bool = False
     held: str = ""
+    staged: bool = False
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
     def __post_init__(self) -> None:
@@ -404,7 +406,10 @@ class Body:
         if var.layout is not Layout.TILE:
             name = self.namer.fresh(f"{value}_tile")
             lines.append(fragment("broadcast", name, var.name, self.width))
-        if self.descriptors and self.type_of(value).layout is Layout.TILE:
+        if self.staged:
+            desc = self.arg("_desc", "descriptor", value, block=(64, 64))
+            lines.append(fragment("store_tile_staged", name, desc, dtype))
+        elif self.descriptors and self.type_of(value).layout is Layout.TILE:
             lines.append(fragment("store_tile_tma", name, self.tile_descriptor(value), dtype))
         else:
             pointer = self.pointer(value)

@@ -8,6 +8,7 @@ from fusedsl.blocks.row_reduction.sharing import SHARING
 from fusedsl.codegen.few_rows import FEW_ROWS_FUNCTIONS, emit_few_rows
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
 from fusedsl.codegen.kernels import emit_kernel
+from fusedsl.codegen.specialised import emit_specialised, gluon_source, skeleton_functions
 from fusedsl.codegen.source import KernelSource, ProgramSource
 from fusedsl.codegen.templates import render
 from fusedsl.fuse import Plan
@@ -20,13 +21,17 @@ def emit(
 
     `main_loop` is "tma" (tensor descriptors, sm_90 and later; rows that are multiples of 16 bytes),
     "mixed" (descriptors for the operands, pointers for the tiles of the epilogue, whose rows may
-    have any length) or "pointer".
+    have any length), "pointer", or "specialised": the plan's specialised projections, in Gluon,
+    which the other files are without.
     `numerics="as_written"` rounds after every node to its dtype.
     """
+    if main_loop == "specialised":
+        return _specialised(plan, numerics, header)
     tma, tiles = main_loop in ("tma", "mixed"), main_loop == "tma"
     texts: list[str] = []
     kernels: list[KernelSource] = []
-    for kernel in plan.kernels:
+    emitted = [kernel for kernel in plan.kernels if not kernel.specialised]
+    for kernel in emitted:
         keep = numerics == "as_written"
         if kernel.few_rows:
             out = emit_few_rows(plan, kernel, tma=tma, keep_roundings=keep)
@@ -34,9 +39,25 @@ def emit(
             out = emit_kernel(plan, kernel, tma=tma, tiles=tiles, keep_roundings=keep)
         texts.append(out.text.rstrip())
         kernels.append(KernelSource(kernel.name, kernel, out.args))
-    functions = [f for k in plan.kernels for n in k.nodes for f in functions_of(n)]
+    functions = [f for k in emitted for n in k.nodes for f in functions_of(n)]
     functions += SHARING
-    functions += FEW_ROWS_FUNCTIONS if any(k.few_rows for k in plan.kernels) else ()
+    functions += FEW_ROWS_FUNCTIONS if any(k.few_rows for k in emitted) else ()
     helpers = [source_of(f) for f in called_functions("\n".join(texts), functions)]
-    text = render("program.py.jinja", header=list(header), helpers=helpers, kernels=texts)
+    slots = {"gluon": False, "helpers": helpers, "kernels": texts}
+    text = render("program.py.jinja", header=list(header), **slots)
     return ProgramSource(text.rstrip() + "\n", main_loop, tuple(kernels))
+
+
+def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSource:
+    """The Gluon file of a plan's specialised projections."""
+    keep = numerics == "as_written"
+    made = [k for k in plan.kernels if k.specialised]
+    emitted = [emit_specialised(plan, kernel, keep_roundings=keep) for kernel in made]
+    texts = [out.text.strip("\n") for out in emitted]
+    functions = [f for kernel in made for node in kernel.nodes for f in functions_of(node)]
+    found = called_functions("\n".join(texts), functions)
+    helpers = [*map(gluon_source, found), skeleton_functions()]
+    slots = {"gluon": True, "helpers": helpers, "kernels": texts}
+    text = render("program.py.jinja", header=list(header), **slots)
+    sources = [KernelSource(k.name, k, out.args) for k, out in zip(made, emitted, strict=True)]
+    return ProgramSource(text.rstrip() + "\n", "specialised", tuple(sources))

@@ -121,7 +121,7 @@ def _along(body: Body, kernel: KernelPlan) -> dict[str, list[str]]:
     statistics = [n for n in kernel.recomputed if is_reduction(n)]
     if not statistics or next_statistics(list(kernel.recomputed)) != statistics:
         return {}
-    with _recomputing(body, kernel, "BLOCK_K"):
+    with recomputing(body, kernel, "BLOCK_K"):
         held = body.namer.fresh("held")
         body.held = "next"
         made = lanes_pass(body, body.kernel, statistics, "BLOCK_K", "K", held)
@@ -138,7 +138,7 @@ def _passes(body: Body, kernel: KernelPlan) -> list[dict[str, list[str]]]:
     """Passes over the streamed operand that take its statistics, the dependent ones later."""
     passes: list[dict[str, list[str]]] = []
     remaining = list(kernel.recomputed)
-    with _recomputing(body, kernel, "STREAM_K"):
+    with recomputing(body, kernel, "STREAM_K"):
         while any(is_reduction(node) for node in remaining):
             ready = next_statistics(remaining)
             passes.append(statistics_pass(body, body.kernel, ready, "STREAM_K", "K"))
@@ -148,7 +148,7 @@ def _passes(body: Body, kernel: KernelPlan) -> list[dict[str, list[str]]]:
 
 
 @contextmanager
-def _recomputing(body: Body, kernel: KernelPlan, width: str) -> Iterator[None]:
+def recomputing(body: Body, kernel: KernelPlan, width: str) -> Iterator[None]:
     """The body as it emits what `kernel` recomputes, `width` columns at a time."""
     stored = body.kernel, body.width
     body.kernel, body.width = replace(kernel, steps=kernel.recomputed, writes=()), width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusedsl.codegen.body import Body, Var
@@ -59,22 +60,34 @@ def finish(
     kernel: KernelPlan, emission: Body, template: str, config: tuple[str, ...], **slots: object
 ):
     """The kernel: its skeleton with the slots filled, and its arguments in order."""
+    args = arguments(kernel, emission, config, str(slots))
+    params = declared(args)
+    doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
+    params = wrapped(params, len(f"def {kernel.name}():"))
+    rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **slots)
+    return Emitted(rendered, args)
+
+
+def arguments(
+    kernel: KernelPlan, emission: Body, config: tuple[str, ...], text: str
+) -> tuple[Arg, ...]:
+    """The arguments of a kernel whose slots hold `text`, in order."""
     args = [*emission.args.values(), Arg("M", "rows"), Arg("N", "dim", str(kernel.cols))]
     if kernel.anchor is not None:
         operand = anchor_operands(kernel.anchor)[0]
         args.append(Arg("K", "dim", str(plan_cols(emission, operand))))
     args += [Arg(name, "config") for name in config]
-    text = str(slots)
     if "FAST=FAST" in text:
         args.append(Arg("FAST", "config"))
-    params = [f"{a.name}: tl.constexpr" if a.role in COMPILE_TIME_ROLES else a.name for a in args]
-    doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
-    params = _wrapped(params, len(f"def {kernel.name}():"))
-    rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **slots)
-    return Emitted(rendered, tuple(args))
+    return tuple(args)
 
 
-def _wrapped(params: list[str], taken: int) -> list[str]:
+def declared(args: Iterable[Arg]) -> list[str]:
+    """Arguments as parameters."""
+    return [f"{a.name}: tl.constexpr" if a.role in COMPILE_TIME_ROLES else a.name for a in args]
+
+
+def wrapped(params: list[str], taken: int) -> list[str]:
     """The parameters, over several lines if `taken` leaves too few columns for them."""
     if len(", ".join(params)) + taken <= COLUMNS:
         return params

@@ -17,10 +17,16 @@ SKELETON = frozenset(
         "number", "own", "lanes", "held", "shares", "slots", "turn", "turns", "groups", "mark",
         "here", "words_ptr", "PARTS", "PADDED_PARTS", "WAIT", "take_number", "publish",
         "words_at", "collect",
-        "begin", "end", "steps", "share_k", "turned", "finishes", "parts_ptr", "arrived_ptr",
+        "begin", "end", "last", "steps", "share_k", "turned", "finishes", "parts_ptr", "arrived_ptr",
         "clear_ptr", "ahead_n", "ahead_k", "ahead_size", "half_b", "half_acc", "half_lost", "both",
         "live", "piece", "UNROLL", "SPLIT", "AHEAD", "PDL",
         "admit_next", "await_earlier", "fetch_ahead", "gather_parts",
+        "x_tile", "sums", "none", "stage", "phase", "tiles", "part0", "part1", "part2", "part3",
+        "first0", "first1", "second0", "second1", "a_stages", "b_stages", "full", "empty", "staged",
+        "staged0", "staged1", "loads", "i", "PART", "WIDE", "MMA", "PIECE", "ROWS", "COLS",
+        "OPERAND", "STAGES", "tma", "mbarrier", "gluon", "widen", "sum_lanes", "halves", "tile_at",
+        "next_stage", "put", "load_stages", "fence_async_shared", "warpgroup_mma",
+        "warpgroup_mma_wait", "warpgroup_mma_init",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]
 )  # fmt: skip

@@ -41,6 +41,11 @@ def fragment(macro: str, *args: object) -> str:
     return str(getattr(_module("fragments.jinja"), macro)(*args)).strip("\n")
 
 
+def shared_functions(name: str) -> str:
+    """The functions that a file of macros holds for all kernels of an emitted file."""
+    return str(_module(name).functions()).strip("\n")
+
+
 def main_loop(macro: str, *args: object) -> str:
     """A main-loop piece from `gemm/main_loop.jinja`."""
     return str(getattr(_module("gemm/main_loop.jinja"), macro)(*args)).strip("\n")

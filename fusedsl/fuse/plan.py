@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from fusedsl.ir import Dim, Gathers, Graph, Kind, Node, TensorType
+
+
+class Form(Enum):
+    """Which way a kernel is made.
+
+    TILED: as its kind says. FEW_ROWS: a projection of so few rows that its weights are what costs
+    (see `few_rows.py`). SPECIALISED: a projection whose warps have different tasks, and which may
+    take statistics of the operand that it streams (see `along.py`).
+    """
+
+    TILED = "tiled"
+    FEW_ROWS = "few_rows"
+    SPECIALISED = "specialised"
 
 
 @dataclass(frozen=True)
@@ -22,9 +36,9 @@ class KernelPlan:
         steps: nodes in order, after the anchor; nodes recomputed in several kernels appear in each.
         streamed: statistics of the anchor's operand, taken in the main loop as it streams by.
         reads, writes: names of stored values; `reads` does not repeat a name.
-        few_rows: a projection of so few rows that its weights are what costs (see `few_rows.py`).
+        form: which way it is made.
         recomputed: statistics of the anchor's operand, and the columns made of them, that every
-            program of such a kernel computes for itself. They are not stored.
+            program of a projection that is not TILED computes for itself. They are not stored.
     """
 
     name: str
@@ -37,8 +51,18 @@ class KernelPlan:
     streamed: tuple[Node, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    few_rows: bool = False
+    form: Form = Form.TILED
     recomputed: tuple[Node, ...] = ()
+
+    @property
+    def few_rows(self) -> bool:
+        """Whether it is a projection of few rows."""
+        return self.form is Form.FEW_ROWS
+
+    @property
+    def specialised(self) -> bool:
+        """Whether its warps have different tasks."""
+        return self.form is Form.SPECIALISED
 
     @property
     def nodes(self) -> tuple[Node, ...]:

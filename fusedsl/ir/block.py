@@ -228,6 +228,8 @@ class Reduction:
             which needs no merging then. Its `chunk` takes `(x, valid, count, cols, index)`, its
             `lift` `(x, cols, index)` and its `finish` `(*state, index, WIDTH)`, with the columns'
             numbers [1, columns] and the index [rows, 1] as integers.
+        adds: of a state of one column: states of pieces are merged by adding them, whatever their
+            counts, and that of a zero is zero, so that zeros may stand past the end of a row.
 
     A function with a parameter `FAST` is told whether approximations are allowed.
     """
@@ -243,6 +245,7 @@ class Reduction:
     about: tuple[Any, ...] = ()
     about_exact: tuple[Any, ...] = ()
     owner: Any = None
+    adds: bool = False
 
 
 @dataclass(frozen=True, eq=False)

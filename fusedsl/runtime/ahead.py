@@ -31,7 +31,8 @@ _ALIGNMENT = 16
 class Job:
     """One kernel for one target, as `build_worker` reads it (plus an id).
 
-    `aligned` lists the arguments that are divisible by 16, by position.
+    `aligned` lists the arguments that are divisible by 16, by position. `gluon`: the source is
+    Gluon, whose descriptors have layouts.
     """
 
     function: str
@@ -44,6 +45,7 @@ class Job:
     arch: str
     warp_size: int
     options: dict[str, Any]
+    gluon: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,14 @@ def schedule(plan: Plan, target: Target, env: Mapping[str, int], tma: ProgramSou
     full = dict(env)
     loops: dict[str, str] = {}
     configs: dict[str, TileConfig] = {}
-    for kernel, source in zip(plan.kernels, tma.kernels, strict=True):
-        described = [arg for arg in source.args if arg.role == "descriptor"]
-        fits = {arg.name: _describable(plan, arg, full) for arg in described}
-        loops[kernel.name] = usable_loop(target.main_loop, fits)
+    sources = {source.name: source for source in tma.kernels}
+    for kernel in plan.kernels:
+        if kernel.specialised:
+            loops[kernel.name] = "specialised"
+        else:
+            described = [a for a in sources[kernel.name].args if a.role == "descriptor"]
+            fits = {arg.name: _describable(plan, arg, full) for arg in described}
+            loops[kernel.name] = usable_loop(target.main_loop, fits)
         configs[kernel.name] = choose(plan, kernel, full, target, loops[kernel.name]).on(target)
         for symbol, writer, _ in plan.tile_symbols():
             if writer is kernel:
@@ -126,6 +132,7 @@ def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
         arch=str(how.target.arch),
         warp_size=how.target.warp_size,
         options=config.options,
+        gluon=kernel.plan.specialised,
     )
 
 

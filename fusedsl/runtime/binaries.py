@@ -47,7 +47,7 @@ _HOOKS = (
 )
 
 #: What Triton's digest of itself covers.
-_COMPILER = ("compiler", "backends/nvidia", "language", "runtime", "_C")
+_COMPILER = ("compiler", "backends/nvidia", "language", "runtime", "experimental/gluon", "_C")
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,9 @@ def _argument(arg: Any) -> list[Any]:
     """What decides a binary of an argument, beside its kernel's specialisation."""
     if isinstance(arg, TensorDescriptor):
         return ["descriptor", str(arg.base.dtype), list(arg.block_shape), arg.padding]
+    if hasattr(arg, "layout") and hasattr(arg, "block_shape"):  # Gluon's
+        said = [str(arg.base.dtype), list(arg.block_shape), arg.padding, repr(arg.layout)]
+        return ["laid out descriptor", *said]
     if isinstance(arg, torch.Tensor):
         return ["pointer", str(arg.dtype)]
     wide = isinstance(arg, int) and not -(1 << 31) <= arg < 1 << 31

@@ -14,8 +14,9 @@ from typing import Any
 
 from fusedsl.codegen import ProgramSource, emit
 from fusedsl.diagnostics import Diagnostic, FusedslError
-from fusedsl.fuse import Plan, planned
+from fusedsl.fuse import Plan
 from fusedsl.runtime.ahead import Job, Schedule, compile_all, job, schedule
+from fusedsl.runtime.planning import planned
 from fusedsl.schedule import Target
 
 
@@ -86,19 +87,21 @@ def build(
     `dims` binds every symbol. The rows stay a run-time argument: their value only chooses the
     tiles. Raises FusedslError (F0102) where `out` cannot be written.
     """
-    plan = planned(plan, dims)
-    emitted = {
-        loop: emit(plan, main_loop=loop, numerics=numerics, header=header)
-        for loop in ("tma", "mixed", "pointer")
-    }
     jobs: list[Job] = []
+    owners: list[Target] = []
     sources: dict[str, tuple[str, ...]] = {}
     for target in targets:
-        how = schedule(plan, target, dims, emitted["tma"])
-        made = place(plan, how, emitted, out / target.name)
+        chosen = planned(plan, dims, target)
+        emitted = {
+            loop: emit(chosen, main_loop=loop, numerics=numerics, header=header)
+            for loop in ("tma", "mixed", "pointer", "specialised")
+        }
+        how = schedule(chosen, target, dims, emitted["tma"])
+        made = place(chosen, how, emitted, out / target.name)
         sources[target.name] = tuple(dict.fromkeys(j.source for j in made))
         jobs += made
-    return BuildReport(compile_jobs(plan, targets, jobs, workers), sources)
+        owners += [target] * len(made)
+    return BuildReport(compile_jobs(owners, jobs, workers), sources)
 
 
 def place(
@@ -116,10 +119,9 @@ def place(
 
 
 def compile_jobs(
-    plan: Plan, targets: Sequence[Target], jobs: Sequence[Job], workers: int | None = None
+    owners: Sequence[Target], jobs: Sequence[Job], workers: int | None = None
 ) -> tuple[BuiltKernel, ...]:
-    """Compile the jobs of every target, target by target."""
-    owners = [target for target in targets for _ in plan.kernels]
+    """Compile jobs, each for the target that owns it."""
     results = compile_all(jobs, workers)
     return tuple(_built(*found) for found in zip(owners, jobs, results, strict=True))
 

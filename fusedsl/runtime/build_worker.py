@@ -10,6 +10,7 @@ a line is the one that took the process down.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import json
@@ -46,12 +47,12 @@ def main(jobs_file: str, results_file: str) -> None:
 def _compile(job: dict[str, Any]) -> dict[str, Any]:
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     arch = int(job["arch"]) if job["arch"].isdecimal() else job["arch"]
-    source = ASTSource(
+    kind, signature = _source_kind(job)
+    source = kind(
         fn=getattr(_load(job["source"]), job["function"]),
-        signature=job["signature"],
+        signature=signature,
         constexprs=job["constants"],
         attrs={(index,): [["tt.divisibility", 16]] for index in job["aligned"]},
     )
@@ -73,6 +74,24 @@ def _compile(job: dict[str, Any]) -> dict[str, Any]:
         "shared_memory": int(kernel.metadata.shared),
         "files": files,
     }
+
+
+def _source_kind(job: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+    """What the compiler takes, and the arguments' types: those of Gluon's descriptors end with the
+    layout of their box."""
+    signature = dict(job["signature"])
+    if not job["gluon"]:
+        return importlib.import_module("triton.compiler").ASTSource, signature
+    language = importlib.import_module("triton.experimental.gluon.language")
+    for name, kind in signature.items():
+        found = re.fullmatch(r"tensordesc<(\w+)\[([\d,]+)\]>", kind)
+        if found is not None:
+            element = {"bf16": language.bfloat16, "fp16": language.float16}[found[1]]
+            shape = [int(size) for size in found[2].split(",")]
+            layout = language.NVMMASharedLayout.get_default_for(shape, element)
+            signature[name] = f"{kind[:-1]},{layout!r}>"
+    runtime = importlib.import_module("triton.experimental.gluon._runtime")
+    return runtime.GluonASTSource, signature
 
 
 def _load(path: str) -> Any:

@@ -30,9 +30,10 @@ from fusedsl.runtime.configure import Configurations
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import KernelLauncher
 from fusedsl.runtime.load import check_device, interprets, load
+from fusedsl.runtime.planning import is_chosen, taken_along, taking_along
 from fusedsl.runtime.preparation import Compile, Preparation
 from fusedsl.runtime.recipe import EmptyRecipe, Recipe
-from fusedsl.schedule import TileConfig
+from fusedsl.schedule import Target, TileConfig
 
 #: Prepared calls kept per binding; the oldest goes first.
 _RECIPES = 256
@@ -69,6 +70,7 @@ class Engine:
     lock: threading.RLock = field(default_factory=threading.RLock)
     _emitted: dict[str, Emitted] = field(default_factory=dict[str, Emitted])
     _launchers: dict[Any, KernelLauncher] = field(default_factory=dict[Any, KernelLauncher])
+    _along: dict[tuple[str, ...], Engine] = field(default_factory=dict[Any, "Engine"])
     _bindings: weakref.WeakSet[Binding] = field(default_factory=weakref.WeakSet[Binding])
 
     def __post_init__(self) -> None:
@@ -91,13 +93,41 @@ class Engine:
         options = {**self.options, "rows": "few"}
         return Engine(self.source, plan, options, self.header, self.main_loop)
 
-    def planned(self, env: Mapping[str, int]) -> Engine:
-        """The engine that runs a call: this one, or the one for few rows."""
-        chosen = any(kernel.few_rows for kernel in self.plan.kernels)
-        if chosen or not has_few_rows(self.plan, env):
+    def planned(self, env: Mapping[str, int], target: Target | None = None) -> Engine:
+        """The engine that runs a call: this one, the one for few rows, or, on a target, one whose
+        projections take statistics along."""
+        if is_chosen(self.plan):
             return self
-        self.few_rows.main_loop = self.main_loop
-        return self.few_rows
+        if has_few_rows(self.plan, env):
+            self.few_rows.main_loop = self.main_loop
+            return self.few_rows
+        if target is None or self.main_loop != "auto":
+            return self
+        gone = taken_along(self.plan, env, target)
+        if not gone:
+            return self
+        names = tuple(kernel.name for kernel in gone)
+        if names not in self._along:
+            plan = taking_along(self.plan, gone)
+            options = {**self.options, "along": ", ".join(names)}
+            self._along[names] = Engine(self.source, plan, options, self.header)
+        return self._along[names]
+
+    def suited(
+        self,
+        binding: Binding,
+        names: Sequence[str],
+        given: Sequence[Tensor],
+        env: dict[str, int],
+        device: torch.device,
+    ) -> Engine:
+        """The engine that runs a call with such tensors: `planned`, unless a specialised projection
+        cannot take them as they lie."""
+        found = self.planned(env, target_of(device))
+        if found is self or not any(kernel.specialised for kernel in found.plan.kernels):
+            return found
+        fits = Preparation(found, binding, names, given, env, device).fits()
+        return found if fits else self
 
     def default_loop(self) -> str:
         """The main loop that is tried first in this process."""
@@ -141,7 +171,8 @@ class Engine:
         if self.is_empty(env):
             return self._empty(binding, names, env, device)
         with on_device(device):
-            made = Preparation(self.planned(env), binding, names, given, env, device)
+            engine = self.suited(binding, names, given, env, device)
+            made = Preparation(engine, binding, names, given, env, device)
             made.overrides = overrides or {}
             made.compile = compile or made.compile
             return made.recipe()

@@ -20,9 +20,10 @@ import torch
 
 from fusedsl.codegen import column_tiles
 from fusedsl.diagnostics import Diagnostic, FusedslError, did_you_mean
-from fusedsl.fuse import KernelPlan, Plan, planned
+from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import MAX_DIM, Graph, HalvesOf, Node
 from fusedsl.runtime.device import target_of
+from fusedsl.runtime.planning import planned
 from fusedsl.schedule import Target, choose
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class KernelLine:
     writes: tuple[str, ...]
     bytes: int
     pdl: bool = False
+    specialised: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Explanation:
                     "writes": list(k.writes),
                     "bytes": k.bytes,
                     "pdl": k.pdl,
+                    "specialised": k.specialised,
                 }
                 for k in self.kernels
             ],
@@ -140,6 +143,7 @@ class Explanation:
             table.add_column(column, justify="right" if column == "MB" else "left")
         for k in self.kernels:
             kind = f"{k.kind} (pdl)" if k.pdl else k.kind
+            kind = f"{kind} (specialised)" if k.specialised else kind
             cells = (k.name, kind, ", ".join(k.blocks), ", ".join(k.reads), ", ".join(k.writes))
             table.add_row(*map(Text, cells), Text(f"{k.bytes / 1e6:.1f}"))
         return table
@@ -163,8 +167,8 @@ def explain(
     """Explain a compiled program at the given sizes, for a device (an H200 where none is named)."""
     graph = stages.source
     env = nominal_dims(graph, dims)
-    plan = planned(stages.plan, env)
     target = Target.parse("sm_90") if device is None else target_of(device)
+    plan = planned(stages.plan, env, target)
     full = with_tiles(plan, env, target)
     eager = [node for node in graph.run_time_nodes() if not node.block.has_law(HalvesOf)]
     lines = tuple(_kernel(plan, kernel, full, target) for kernel in plan.kernels)
@@ -239,6 +243,7 @@ def _kernel(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Targ
         kernel.writes,
         size,
         config.pdl,
+        kernel.specialised,
     )
 
 

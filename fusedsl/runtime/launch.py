@@ -30,6 +30,7 @@ from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.runtime import binaries
 from fusedsl.runtime.device import on_device, refuse_in_capture, target_of
 from fusedsl.runtime.driver import Binary, binary_of, loaded
+from fusedsl.runtime.gluon import descriptor_class
 from fusedsl.runtime.load import interprets
 from fusedsl.schedule import TileConfig
 
@@ -262,9 +263,11 @@ def hooked() -> bool:
     return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
-def describe(tensor: Any, fields: dict[str, Any]) -> TensorDescriptor:
-    """A tensor descriptor without the checks of its constructor; `fields` passed them once."""
-    descriptor = TensorDescriptor.__new__(TensorDescriptor)
+def describe(tensor: Any, fields: dict[str, Any]) -> Any:
+    """A tensor descriptor without the checks of its constructor; `fields` passed them once. One
+    with a `layout` is Gluon's."""
+    kind = descriptor_class() if "layout" in fields else TensorDescriptor
+    descriptor = kind.__new__(kind)
     descriptor.__dict__.update(fields)
     descriptor.base = tensor
     return descriptor

@@ -30,6 +30,7 @@ from fusedsl.runtime.binding import (
     streamed_names,
 )
 from fusedsl.runtime.device import target_of
+from fusedsl.runtime.gluon import layout_of
 from fusedsl.runtime.launch import (
     ALIGNMENT,
     Grid,
@@ -137,6 +138,13 @@ class Preparation:
             len(self.given),
         )
 
+    def fits(self) -> bool:
+        """Whether tensor maps can express everything that specialised projections move."""
+        self._place_inputs()
+        kernels = [k for k in self.plan.kernels if k.specialised]
+        args = [a for k in kernels for a in self.engine.emitted("specialised").kernel(k.name).args]
+        return all(self._describable(arg) for arg in args if arg.role == "descriptor")
+
     # where values lie ------------------------------------------------------------------------
     def _place_inputs(self) -> None:
         types = self.plan.graph.types
@@ -228,6 +236,8 @@ class Preparation:
                 self.env[symbol] = column_tiles(kernel, config, self.env)
 
     def _main_loop(self, kernel: KernelPlan) -> str:
+        if kernel.specialised:
+            return "specialised"
         wanted = self.engine.main_loop
         loop = self.target.main_loop if wanted == "auto" else wanted
         if kernel.kind is not Kind.GEMM or loop == "pointer":  # nothing need be emitted to know
@@ -307,13 +317,16 @@ class Preparation:
     def _descriptor(self, source: KernelSource, arg: Arg, position: int) -> Descriptor:
         value = self.values[arg.value]
         shape, strides = _viewed(value, arg.view)
-        fields = {
+        fields: dict[str, Any] = {
             "shape": list(shape),
             "strides": list(strides),
             "block_shape": list(source.block_shape(arg, self.configs[source.name])),
             "padding": "zero",
             "round_f32_to_tf32": False,
         }
+        if self.loops[source.name] == "specialised":
+            dtype = self.plan.type_of(arg.value).dtype.torch
+            fields["layout"] = layout_of(fields["block_shape"], dtype)
         first = len(self.given)
         fixed = None
         if first <= value.slot < first + len(self.static) and not self._is_copied(value.slot):

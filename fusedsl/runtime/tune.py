@@ -114,7 +114,7 @@ def tune(
         return ()
     refuse_in_capture(device, "kernels have to be tuned")
     with engine.lock, on_device(device), torch.no_grad():
-        planned = engine.planned(env)
+        planned = engine.suited(binding, names, given, env, device)
         session = _Session(planned, binding, names, given, env, device, limit)
         found = session.run(again, ahead, progress or (lambda step, done, total: None))
         planned.configs.forget()
@@ -133,7 +133,8 @@ def compile_jobs(
     """The jobs that `tune` would compile ahead: those of several calls can share the processes."""
     device = given[0].device
     with engine.lock, on_device(device), torch.no_grad():
-        session = _Session(engine.planned(env), binding, names, given, env, device, limit)
+        suited = engine.suited(binding, names, given, env, device)
+        session = _Session(suited, binding, names, given, env, device, limit)
         return list(session.jobs(session.spaces(True)).values())
 
 

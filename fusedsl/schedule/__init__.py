@@ -9,18 +9,17 @@
 | `model` | the predicted time of a projection |
 | `tables` | tuned configurations that ship |
 | `hopper` | the default of 16-bit projections on Hopper, by table or model |
+| `classes` | numbers of rows that one choice serves |
 | `default` | the configuration without tuning |
 | `rows` | the same for row kernels |
 | `few_rows` | the same for projections that stream their weights |
+| `specialised` | the same for specialised projections, and where they pay |
 | `space` | every configuration worth timing |
 """
 
+from fusedsl.schedule.classes import ROW_CLASSES, row_class
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.default import (
-    ROW_CLASSES,
-    choose,
-    row_class,
-)
+from fusedsl.schedule.default import choose
 from fusedsl.schedule.legality import problem
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
@@ -37,6 +36,7 @@ from fusedsl.schedule.rows import (
 from fusedsl.schedule.signature import Extent, family, signature
 from fusedsl.schedule.sizes import MAX_THREADS, power_of_two
 from fusedsl.schedule.space import candidates
+from fusedsl.schedule.specialised import may_specialise, pays
 from fusedsl.schedule.target import Target, usable_loop
 
 __all__ = [
@@ -57,6 +57,8 @@ __all__ = [
     "family",
     "is_resident",
     "is_shared",
+    "may_specialise",
+    "pays",
     "power_of_two",
     "problem",
     "row_class",

@@ -78,4 +78,5 @@ class TileConfig:
             "PDL": self.pdl,
             "SPLIT": self.split,
             "AHEAD": self.ahead,
+            "STAGES": self.stages,
         }

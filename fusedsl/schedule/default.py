@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick
 from fusedsl.ir import DType, Kind, Layout
+from fusedsl.schedule.classes import ROW_CLASSES, row_class
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
@@ -14,17 +15,8 @@ from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes, 
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.specialised import choose_specialised
 from fusedsl.schedule.target import Target
-
-#: Upper ends of the row classes; a new number of rows inside a class compiles nothing.
-#: Waves of tiles decide a projection's time: from 64 on a class spans a factor of at most 3 to 2.
-ROW_CLASSES = (16, 64, *(top for n in range(7, 16) for top in (3 << (n - 2), 1 << n)))
-
-
-def row_class(rows: int) -> int:
-    """The class of a number of rows: the upper end that stands for it in every choice."""
-    return next((top for top in ROW_CLASSES if rows <= top), ROW_CLASSES[-1])
-
 
 def _samples(top: int) -> tuple[int, ...]:
     """Numbers of rows that stand for a class: its ends and its middle."""
@@ -41,6 +33,8 @@ def choose(
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
     if kernel.few_rows:
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
+    if kernel.specialised:
+        return replace(choose_specialised(target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:

@@ -8,6 +8,7 @@ from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_halves
 from fusedsl.schedule.rows import is_shared
 from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS
+from fusedsl.schedule.specialised import specialised_problem
 from fusedsl.schedule.target import Target
 
 #: Products that an fp32 projection sums before it carries errors along: fewer lose fewer digits.
@@ -68,6 +69,8 @@ def _rows_problem(kernel: KernelPlan, config: TileConfig) -> str | None:
 def _gemm_problem(
     plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target, main_loop: str
 ) -> str | None:
+    if kernel.specialised:
+        return specialised_problem(config, target)
     item = operand_bytes(plan, kernel)
     piece = config.piece_width(kernel.paired)
     if min(config.block_m, config.block_n, config.block_k, piece) < 16:

@@ -22,6 +22,7 @@ from fusedsl.schedule.legality import (
 from fusedsl.schedule.model import Work, gemm_time
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
+from fusedsl.schedule.specialised import variants
 from fusedsl.schedule.target import Target
 
 #: Configurations of one tile shape among the candidates: a model that misjudges a shape must not
@@ -42,6 +43,8 @@ def candidates(
     extent = Extent.of(plan, kernel, env)
     if kernel.few_rows:
         every = _few_rows_space(plan, kernel, default, target, main_loop)
+    elif kernel.specialised:
+        every = variants(default)
     elif kernel.kind is Kind.GEMM:
         work = Work.of(plan, kernel, extent)
         every = sorted(

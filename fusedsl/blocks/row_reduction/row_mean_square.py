@@ -54,6 +54,7 @@ REDUCTION = Reduction(
     lift=mean_square_lift,
     chunk_reference=lambda x: (widened(x).square().sum(dim=-1, keepdim=True),),
     merge_reference=lambda sums, counts, width: sums.sum(dim=-1, keepdim=True) / width,
+    adds=True,
 )
 
 BLOCK = Block(

@@ -1,0 +1,152 @@
+"""The kernel of a specialised projection: `gemm/specialised.py.jinja` filled from a kernel plan.
+
+Its file is Gluon, in which `tl` is Gluon's language: block functions stand in it as they are, if
+all they call exists there.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from typing import Any
+
+from fusedsl.codegen.body import Body, Var
+from fusedsl.codegen.few_rows import recomputing
+from fusedsl.codegen.helpers import called_functions, source_of, title
+from fusedsl.codegen.kernels import Emitted, arguments, declared, epilogue, wrapped
+from fusedsl.codegen.source import Arg
+from fusedsl.codegen.statistics import emit_columns
+from fusedsl.codegen.templates import render, shared_functions
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
+from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
+
+_CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
+
+#: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
+_LANGUAGE = frozenset(
+    ["abs", "constexpr", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise", "int32",
+     "log", "log2", "max", "maximum", "minimum", "rsqrt", "sqrt", "sum", "where"]
+)  # fmt: skip
+
+#: Arguments of the kernel that the multiplying warps do not take.
+_LOADED = ("a_desc", "b_desc")
+
+
+def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
+    """Whether a projection can be made so: 16-bit operands, weights [N, K], an epilogue that loads
+    columns, rows and numbers and stores one tile of 16-bit values."""
+    if kernel.anchor is None or kernel.kind is not Kind.GEMM or kernel.streamed:
+        return False
+    streamed = anchor_operands(kernel.anchor)
+    kinds = [plan.type_of(name) for name in streamed]
+    if any(t.dtype not in (DType.BF16, DType.FP16) or t.layout is not Layout.TILE for t in kinds):
+        return False
+    if kinds[0].dtype is not kinds[1].dtype:
+        return False
+    if kernel.anchor.block.laws_of(Contracts)[0].k_axis != 1:
+        return False
+    written = [plan.type_of(name) for name in kernel.writes]
+    if len(written) != 1 or written[0].layout is not Layout.TILE or written[0].dtype.bytes != 2:
+        return False
+    used = {name for node in kernel.steps for name in node.inputs} - kernel.computed
+    if any(plan.type_of(name).layout is Layout.TILE for name in used):
+        return False
+    return all(_is_plain(node, kernel) for node in kernel.steps) and all(
+        _speaks_gluon(function) for node in kernel.nodes for function in _called(node)
+    )
+
+
+def _is_plain(node: Node, kernel: KernelPlan) -> bool:
+    """Whether a step is elementwise, or a half of the projection."""
+    assert kernel.anchor is not None
+    for law in node.block.laws_of(HalvesOf):
+        return node.operand(law.operand) == kernel.anchor.name
+    indexed = any(t.dtype.is_index for t in (r.type for r in node.results))
+    return node.block.kind is Kind.POINTWISE and not node.block.laws_of(Gathers) and not indexed
+
+
+def _called(node: Node) -> tuple[Any, ...]:
+    """The functions that are called of a node here."""
+    if node.block.reduction is None:
+        return (node.block.triton,) if node.block.triton is not None else ()
+    return (node.block.reduction.lift, node.block.reduction.finish)
+
+
+@cache
+def _speaks_gluon(function: Any) -> bool:
+    """Whether a function and what it calls take nothing of `tl` but what Gluon has as well."""
+    for one in called_functions(f"{function.fn.__name__}(", [function]):
+        for found in ast.walk(ast.parse(source_of(one))):
+            named = isinstance(found, ast.Attribute) and isinstance(found.value, ast.Name)
+            if named and found.value.id == "tl" and found.attr not in _LANGUAGE:
+                return False
+    return True
+
+
+def emit_specialised(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitted:
+    """Emit a specialised projection: the functions of its warps, and the kernel."""
+    assert kernel.anchor is not None
+    x, w = anchor_operands(kernel.anchor)
+    body = Body(plan, kernel, False, keep_roundings, "WIDTH", staged=True)
+    height = "HALF_N" if kernel.paired else "BLOCK_N"
+    body.args["a_desc"] = Arg("a_desc", "descriptor", x, (64, "BLOCK_K"))
+    body.args["b_desc"] = Arg("b_desc", "descriptor", w, (height, "BLOCK_K"))
+    slots, recomputed = _statistics(body, kernel)
+    columns, side = epilogue(body, kernel, list(kernel.steps))
+    waits = [v.name for v in body.values.values() if v.layout is Layout.COLUMN]
+    slots |= {"column_lines": recomputed + columns, "waits": waits, "side_lines": side}
+    return _rendered(body, kernel, slots)
+
+
+def _statistics(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[str]]:
+    """Slots that add a step of K to a row's sum, and the lines that make columns of the sum."""
+    take: list[str] = []
+    after: list[str] = []
+    if not kernel.recomputed:
+        return {"take": take, "taken": "", "total": ""}, after
+    (node,) = (n for n in kernel.recomputed if is_reduction(n))
+    with recomputing(body, kernel, "BLOCK_K"):
+        body.values[node.inputs[0]] = Var("x_tile", Layout.TILE)
+        take.append(title(node))
+        (taken,) = body.lift(node, node.inputs[0], take)
+        del body.values[node.inputs[0]]
+        (total,) = body.state_names(node, "_all")
+        after.append(title(node))
+        body.finish(node, [total], "K", after)
+        emit_columns(body, [n for n in kernel.recomputed if n is not node], after)
+    return {"take": take, "taken": taken, "total": total}, after
+
+
+def _rendered(body: Body, kernel: KernelPlan, slots: dict[str, object]) -> Emitted:
+    args = arguments(kernel, body, _CONFIG, str(slots))
+    inner = [arg for arg in args if arg.name not in _LOADED]
+    params = declared(inner)
+    at = next(i for i, arg in enumerate(inner) if arg.name == "M")
+    rings = ["a_stages", "b_stages", "full", "empty"]
+    params = [*params[:at], *rings, *params[at:], "staged", "PART: tl.constexpr"]
+    names = [arg.name for arg in inner]
+    passed = ", ".join([*names[:at], *rings, *names[at:]])
+    (out,) = (body.args[f"descriptor:{name}"].name for name in kernel.writes)
+    text = render(
+        "gemm/specialised.py.jinja",
+        name=kernel.name,
+        doc=f'"""{kernel.name}: {", ".join(kernel.blocks)}."""',
+        params=wrapped(params, len(f"def {kernel.name}_multiply():")),
+        kernel_params=wrapped(declared(args), len(f"def {kernel.name}():")),
+        passed=passed,
+        out=out,
+        paired=kernel.paired,
+        **slots,
+    )
+    return Emitted(text, args)
+
+
+def gluon_source(function: Any) -> str:
+    """Source text of a block's function, for a Gluon file."""
+    return source_of(function).replace("@triton.jit", "@gluon.jit", 1)
+
+
+def skeleton_functions() -> str:
+    """The functions that all specialised projections of a file share."""
+    return shared_functions("gemm/specialised_functions.jinja")
+

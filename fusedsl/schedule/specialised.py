@@ -1,0 +1,110 @@
+"""Specialised projections: where they are made, and how they are tiled.
+
+They take the statistic of the rows that they stream, which costs them next to nothing, where a
+kernel of its own would cost a launch and a read of the rows (measured on an H200;
+docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping, Sequence
+
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.schedule.classes import row_class
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.target import Target
+
+#: The release of triton whose Gluon they are written in.
+_RELEASE = "3.6."
+
+#: Tile and step of K: two groups of warps multiply 64 rows each.
+TILE_M, TILE_N, STEP = 128, 256, 64
+
+#: Fewest rounds of tiles on every multiprocessor: fewer leave much of the last one idle.
+_ROUNDS = 2
+
+#: Rates of an H200 for the rule alone: bytes and operations in a microsecond; a launch in
+#: microseconds.
+_MEMORY, _FLOPS, _LAUNCH = 4.2e6, 700e6, 3.0
+
+#: The share of the projections' time that a kernel of statistics must cost to be taken along.
+_WORTH = 0.012
+
+
+@functools.cache
+def has_gluon() -> bool:
+    """Whether this process's triton has the Gluon that they are written in."""
+    try:
+        release = importlib.metadata.version("triton").startswith(_RELEASE)
+        return release and importlib.util.find_spec("triton.experimental.gluon") is not None
+    except (ImportError, importlib.metadata.PackageNotFoundError):
+        return False
+
+
+def may_specialise(target: Target) -> bool:
+    """Whether projections can be specialised on a target."""
+    return target.name == "sm_90" and target.main_loop == "tma" and has_gluon()
+
+
+def pays(
+    plan: Plan,
+    statistic: KernelPlan,
+    readers: Sequence[KernelPlan],
+    env: Mapping[str, int],
+    target: Target,
+) -> bool:
+    """Whether its readers had better take a row kernel's statistic along. Depends on the rows
+    through their class alone."""
+    rows = row_class(statistic.rows.bind(env))
+    multiplied = 0.0
+    for kernel in readers:
+        assert kernel.anchor is not None
+        cols = max(1, kernel.cols.bind(env))
+        depth = max(1, plan.type_of(anchor_operands(kernel.anchor)[0]).cols.bind(env))
+        if cols % 8 or depth % 8:  # rows that no tensor map expresses
+            return False
+        wide = cols * (2 if kernel.paired else 1)
+        tiles = -(-rows // TILE_M) * -(-wide // TILE_N)
+        if tiles < _ROUNDS * target.sms:
+            return False
+        multiplied += 2 * rows * wide * depth / _FLOPS
+    (read,) = statistic.reads
+    kind = plan.type_of(read)
+    passed = _LAUNCH + kind.dtype.bytes * rows * kind.cols.bind(env) / _MEMORY
+    return bool(readers) and passed > _WORTH * multiplied
+
+
+def choose_specialised(target: Target) -> TileConfig:
+    """Their configuration; `warps` are those of a group."""
+    return TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, programs=target.sms)
+
+
+def variants(default: TileConfig) -> list[TileConfig]:
+    """Configurations worth timing."""
+    fields = dict(default.__dict__)
+    return [TileConfig(**{**fields, "group_m": group}) for group in (4, 8, 16)]
+
+
+def specialised_problem(config: TileConfig, target: Target) -> str | None:
+    """Why a specialised projection cannot have a configuration, or None if it can."""
+    if not may_specialise(target):
+        return f"no specialised projections on {target.name}"
+    shape = (config.block_m, config.block_n, config.block_k, config.warps, config.sides)
+    if shape != (TILE_M, TILE_N, STEP, 4, 1):
+        return f"a tile of {shape}"
+    if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
+        return f"{config.programs} programs, precision {config.precision}"
+    used = specialised_bytes(config)
+    if config.stages < 2 or used > target.shared_limit:
+        return f"{used} of {target.shared_limit} bytes of shared memory"
+    return None
+
+
+def specialised_bytes(config: TileConfig) -> int:
+    """Shared memory in bytes: the stages, two buffers of 64 x 64 for the stores of each group, and
+    two barriers for each stage, all of 16-bit values."""
+    stages = config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)
+    return stages + 2 * 2 * 64 * 64 * 2 + 1024

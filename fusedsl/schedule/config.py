@@ -62,6 +62,12 @@ class TileConfig:
         """The configuration without what the target does not have."""
         return replace(self, pdl=False) if self.pdl and not target.has_pdl else self
 
+    def _padded_parts(self) -> int:
+        """Words of a row's parts that are read at a time, so that no two warps hold a share of them
+        alike: 32 or less lie in every warp as a whole, more are one for each thread at least."""
+        padded = 1 << (self.parts - 1).bit_length()
+        return padded if padded <= 32 else max(padded, 32 * self.warps)
+
     def constants(self) -> dict[str, int | bool | str]:
         """The fields that kernels take as compile-time arguments, by upper-case name."""
         return {
@@ -73,7 +79,7 @@ class TileConfig:
             "FAST": self.fast,
             "PRECISION": self.precision,
             "PARTS": self.parts,
-            "PADDED_PARTS": 1 << (self.parts - 1).bit_length(),
+            "PADDED_PARTS": self._padded_parts(),
             "WAIT": True,
             "PDL": self.pdl,
             "SPLIT": self.split,

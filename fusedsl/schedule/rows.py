@@ -15,10 +15,10 @@ from fusedsl.schedule.target import Target
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
 #: Widest row that a program takes alone, passing over it again: of kernels that store one tile, of
-#: those that store several, and of those of the first kind whose statistics are about a mean or
-#: depend on each other, which take longer to tell than a row takes to read again. Wider rows are
-#: shared by several programs.
-ALONE_COLUMNS, ALONE_OTHERS, ALONE_DEPENDENT = 65536, 32768, 1 << 31
+#: those that store several, of those of the first kind whose statistics are about a mean, and of those
+#: where they depend on each other, which take longer to tell than a row takes to read again. Wider
+#: rows are shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS, ALONE_MOMENTS, ALONE_DEPENDENT = 65536, 32768, 65536, 1 << 31
 
 #: Columns of a looped row that are in flight at a time: of sums, or of a row that its first read
 #: leaves in the L1 cache, and of others.
@@ -55,9 +55,10 @@ def is_shared(kernel: KernelPlan) -> bool:
     """Whether several programs may share a row, each with a part of it in registers."""
     if len(kernel.writes) > 1:
         alone = ALONE_OTHERS
+    elif _is_chained(kernel):
+        alone = ALONE_DEPENDENT
     else:
-        dependent = _has_moments(kernel) or _is_chained(kernel)
-        alone = ALONE_DEPENDENT if dependent else ALONE_COLUMNS
+        alone = ALONE_MOMENTS if _has_moments(kernel) else ALONE_COLUMNS
     return kernel.cols.symbol is None and alone < kernel.cols.factor <= SHARED_COLUMNS
 
 

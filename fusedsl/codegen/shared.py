@@ -2,7 +2,8 @@
 
 Three rows are under way. Of the one after next, the loads are issued first in a turn; the next one,
 whose loads were issued a turn ago, is reduced and told; of the row at hand the states were told a
-turn ago and asked for beside the loads, and it is stored last.
+turn ago and asked for beside the loads, and it is stored last. Where so much does not fit, two rows
+are: the next one is loaded and reduced in one turn.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 
 #: The most tiles of which a row is loaded two turns ahead, in a kernel that loads so many; of more,
 #: one turn.
-AHEAD_TILES = 2
+AHEAD_TILES = 1
 
 #: First columns of a row whose mean its parts take moments about (16 bytes of a 16-bit dtype), or 0
 #: for moments of each part about its own mean.
 HEAD_COLUMNS = 8
 
-#: Bytes of each column of row vectors that stay in registers beside a part.
-KEPT_BYTES = 2
+#: Bytes of each column of row vectors that stay in registers beside a part: none, since they are
+#: widened ahead of all turns, and then take twice as many registers.
+KEPT_BYTES = 0
 
 
 def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
@@ -49,7 +51,7 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     """
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
     body.keep, body.spread = "evict_first", may_spread(kernel, body)
-    if body.spread and _row_bytes(kernel, body) <= KEPT_BYTES:
+    if body.spread and 0 < _row_bytes(kernel, body) <= KEPT_BYTES:
         body.kept = {}
     remaining = list(kernel.steps)
     rounds = [_Round(next_statistics(remaining))]
@@ -143,6 +145,7 @@ def _find_centres(kernel: KernelPlan, body: Body, first: _Round) -> None:
         arguments = [piece, f"min({body.width}, N)"]
         centre_of = function_name(reduction_of(node).about[0])
         first.find.append(fragment("call", names[:1], centre_of, arguments))
+        first.find.append(fragment("unbound", names[0]))
     first.find += fragment("part_columns").split("\n")
     body.values, body.held, body.width = outer, "next", width
 
@@ -161,6 +164,11 @@ class _Round:
     merge: list[str] = field(default_factory=list[str])
     after: list[str] = field(default_factory=list[str])
     centres: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+    @property
+    def awaited(self) -> list[str]:
+        """Which words are not there yet, for each state."""
+        return [f"missing({name}_words, mark)" for name, _ in self.slots]
 
     def reduce(self, body: Body, before: int) -> None:
         """The states of the part at hand; `before` is how many slots others have."""
@@ -192,7 +200,9 @@ class _Round:
                 states = body.state_names(node, "_all")
                 about = function_name(reduction_of(node).about[2])
                 arguments = [self.centres[node.name][1], *parts, "N"]
+                self.merge.append(fragment("unbound", arguments[0]))
                 self.merge.append(fragment("call", states, about, arguments))
             else:
                 states = merge_all(body, node, parts, "shares", self.merge)
+            self.merge += [fragment("unbound", state) for state in states]
             body.finish(node, states, "N", self.merge)

@@ -31,9 +31,9 @@ CENTRED_COLUMNS = 16384
 #: where rows start at any address: each column is then a load), and the most parts of a row.
 PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
 
-#: Threads of an SM that such programs fill, of kernels that store one tile and of others: no more
-#: than its registers hold, or the last programs would start when the first ones end.
-SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 384
+#: Threads of an SM that such programs fill, of kernels that store one tile and take sums, and of
+#: others: no more than its registers hold, or the last programs would start when the first ones end.
+SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 512
 
 #: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
 SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
@@ -140,7 +140,8 @@ def _looped(cols: int, moments: bool, chained: bool, target: Target) -> TileConf
 
 def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     """Parts that stay in registers; narrower ones where rows are too few to fill the machine."""
-    per_sm = SHARING_THREADS if len(kernel.writes) == 1 else SHARING_THREADS_OTHERS
+    sums = len(kernel.writes) == 1 and not _has_moments(kernel) and not _is_chained(kernel)
+    per_sm = SHARING_THREADS if sums else SHARING_THREADS_OTHERS
     per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
     threads = per_sm * target.sms
     most = min(MOST_PARTS, target.sms)  # the parts of a row must all be able to run

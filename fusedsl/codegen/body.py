@@ -43,17 +43,20 @@ class Var:
 
 @dataclass(frozen=True)
 class Load:
-    """A tile in its stored dtype: the variable it is loaded into, and the one that keeps it."""
+    """A tile in its stored dtype: the variable it is loaded into, the one that it is reduced from,
+    and the one that keeps it; `width` is how many columns it has, in the source."""
 
     pointer: str
     stride: str
     offset: str
+    ahead: str
     next: str
     part: str
+    width: str
 
-    def ahead(self, keep: str = "") -> str:
-        """The line that loads it, with a cache policy."""
-        return fragment("load_part", self.next, self.pointer, self.stride, self.offset, keep)
+    def line(self, name: str, keep: str = "") -> str:
+        """The line that loads it into `name`, with a cache policy."""
+        return fragment("load_part", name, self.pointer, self.stride, self.offset, keep)
 
 
 def joined(layouts: list[Layout]) -> Layout:
@@ -71,7 +74,9 @@ class Body:
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
-    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is.
+    tiles are loaded ahead, the scope at hand, "next" or "part", or "head" where it is the first
+    columns of the next rows; `loads` and `heads` collect what is. `kept`: row vectors that are
+    loaded once for all rows, by value and offset, or None where none is.
     """
 
     plan: Plan
@@ -87,6 +92,8 @@ class Body:
     spread: bool = False
     held: str = ""
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
+    heads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
+    kept: dict[tuple[str, str], str] | None = None
 
     def __post_init__(self) -> None:
         self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
@@ -167,9 +174,12 @@ class Body:
         pointer = self.pointer(value)
         if layout is Layout.TILE and self.held:
             load = self._load_ahead(value, offset)
-            return fragment("widen", name, load.next if self.held == "next" else load.part)
+            return fragment("widen", name, load.part if self.held == "part" else load.next)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
+        if layout is Layout.ROW and self.kept is not None and self.held != "head":
+            kept = self.kept.setdefault((value, offset), self.namer.fresh(f"{value}_kept"))
+            return fragment("widen", name, kept)
         if layout is Layout.ROW and self.spread:
             return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:
@@ -181,11 +191,13 @@ class Body:
 
     def _load_ahead(self, value: str, offset: str) -> Load:
         """The variables of a tile that is loaded once, ahead of all that reads it."""
-        if (value, offset) not in self.loads:
-            names = self.namer.fresh(f"{value}_next"), self.namer.fresh(f"{value}_part")
-            load = Load(self.pointer(value), self.stride(value), offset, *names)
-            self.loads[value, offset] = load
-        return self.loads[value, offset]
+        head = self.held == "head"
+        loads, stem = (self.heads, f"{value}_head") if head else (self.loads, value)
+        if (value, offset) not in loads:
+            names = [self.namer.fresh(f"{stem}_{stage}") for stage in ("ahead", "next", "part")]
+            place = self.pointer(value), self.stride(value), offset
+            loads[value, offset] = Load(*place, *names, self.width)
+        return loads[value, offset]
 
     def column_only(self, node: Node) -> bool:
         """Whether a node needs nothing but column vectors and scalars."""

@@ -15,10 +15,10 @@ from fusedsl.schedule.target import Target
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
 #: Widest row that a program takes alone, passing over it again: of kernels that store one tile, of
-#: those that store several, and of those of the first kind whose statistics are about a mean or
-#: depend on each other, which take longer to tell than a row takes to read again. Wider rows are
-#: shared by several programs.
-ALONE_COLUMNS, ALONE_OTHERS, ALONE_DEPENDENT = 65536, 32768, 1 << 31
+#: those that store several, of those of the first kind whose statistics are about a mean, and of those
+#: where they depend on each other, which take longer to tell than a row takes to read again. Wider
+#: rows are shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS, ALONE_MOMENTS, ALONE_DEPENDENT = 65536, 32768, 65536, 1 << 31
 
 #: Columns of a looped row that are in flight at a time: of sums, or of a row that its first read
 #: leaves in the L1 cache, and of others.
@@ -34,9 +34,9 @@ CENTRED_COLUMNS = 16384
 #: where rows start at any address: each column is then a load), and the most parts of a row.
 PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
 
-#: Threads of an SM that such programs fill, of kernels that store one tile and of others: no more
-#: than its registers hold, or the last programs would start when the first ones end.
-SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 384
+#: Threads of an SM that such programs fill, of kernels that store one tile and take sums, and of
+#: others: no more than its registers hold, or the last programs would start when the first ones end.
+SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 512
 
 #: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
 SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
@@ -58,9 +58,10 @@ def is_shared(kernel: KernelPlan) -> bool:
     """Whether several programs may share a row, each with a part of it in registers."""
     if len(kernel.writes) > 1:
         alone = ALONE_OTHERS
+    elif _is_chained(kernel):
+        alone = ALONE_DEPENDENT
     else:
-        dependent = _has_moments(kernel) or _is_chained(kernel)
-        alone = ALONE_DEPENDENT if dependent else ALONE_COLUMNS
+        alone = ALONE_MOMENTS if _has_moments(kernel) else ALONE_COLUMNS
     return kernel.cols.symbol is None and alone < kernel.cols.factor <= SHARED_COLUMNS
 
 
@@ -149,7 +150,8 @@ def _looped(
 
 def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
     """Parts that stay in registers; narrower ones where rows are too few to fill the machine."""
-    per_sm = SHARING_THREADS if len(kernel.writes) == 1 else SHARING_THREADS_OTHERS
+    sums = len(kernel.writes) == 1 and not _has_moments(kernel) and not _is_chained(kernel)
+    per_sm = SHARING_THREADS if sums else SHARING_THREADS_OTHERS
     per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
     threads = per_sm * target.sms
     most = min(MOST_PARTS, target.sms)  # the parts of a row must all be able to run

@@ -184,7 +184,8 @@ class _Round:
         """Sums over the part of what lies apart from the row's centre."""
         piece = body.rounded(node.inputs[0], self.find)
         apart = body.state_names(node, "_apart")
-        take_apart(body, node, piece, self.centres[node.name][0], apart, self.find)
+        apart_of = reduction_of(node).about[1]
+        take_apart(body, apart_of, piece, self.centres[node.name][0], apart, self.find)
         names = body.state_names(node)
         self.find += [fragment("sum_of", n, a) for n, a in zip(names, apart, strict=True)]
         return names

@@ -121,7 +121,9 @@ def test_moments_about_the_first_columns(body: str, shared: None) -> None:
 
 
 def test_moments_that_are_stored_in_fp32_are_of_each_part(shared: None) -> None:
-    text = "kernel k(x: fp32[M, 4096], g: fp32[4096]) -> (y: fp32[M, 4096]) { y = layer_norm(x, g); }"
+    text = (
+        "kernel k(x: fp32[M, 4096], g: fp32[4096]) -> (y: fp32[M, 4096]) { y = layer_norm(x, g); }"
+    )
     x, g = torch.randn(3, 4096, device=DEVICE), torch.ones(4096, device=DEVICE)
     x[0, 3], x[1, -1] = 1e4, 1e4
     program, got = launch(text, x, g, TileConfig(1, 1024, parts=4), 1, 2)

@@ -15,6 +15,7 @@ from fusedsl.codegen.scales import absorbed, unscaled
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import constant, fragment
 from fusedsl.codegen.tiles import merge_states, store_pick, store_state
+from fusedsl.codegen.values import Load, Var, halved, joined
 from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import (
     ONE,
@@ -29,42 +30,6 @@ from fusedsl.ir import (
     TensorType,
     print_value,
 )
-
-_ORDER = (Layout.SCALAR, Layout.ROW, Layout.COLUMN, Layout.TILE)
-
-
-@dataclass(frozen=True)
-class Var:
-    """A variable in fp32 registers and its layout."""
-
-    name: str
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Load:
-    """A tile in its stored dtype: the variable it is loaded into, the one that it is reduced from,
-    and the one that keeps it; `width` is how many columns it has, in the source."""
-
-    pointer: str
-    stride: str
-    offset: str
-    ahead: str
-    next: str
-    part: str
-    width: str
-
-    def line(self, name: str, keep: str = "") -> str:
-        """The line that loads it into `name`, with a cache policy."""
-        return fragment("load_part", name, self.pointer, self.stride, self.offset, keep)
-
-
-def joined(layouts: list[Layout]) -> Layout:
-    """Layout of an elementwise combination."""
-    kinds = set(layouts)
-    if Layout.TILE in kinds or {Layout.ROW, Layout.COLUMN} <= kinds:
-        return Layout.TILE
-    return max(kinds, key=_ORDER.index)
 
 
 @dataclass
@@ -146,7 +111,7 @@ class Body:
         kind = self.type_of(value)
         offset = f" + {self.dim(half[1])}" if half else ""
         name = self.namer.fresh(half[0] if half else value)
-        layout = self._seen(kind if half is None else _halved(kind))
+        layout = self._seen(kind if half is None else halved(kind))
         lines.append(self._load_line(value, name, layout, kind, offset))
         var = Var(name, layout)
         if half is None:
@@ -194,9 +159,11 @@ class Body:
         head = self.held == "head"
         loads, stem = (self.heads, f"{value}_head") if head else (self.loads, value)
         if (value, offset) not in loads:
-            names = [self.namer.fresh(f"{stem}_{stage}") for stage in ("ahead", "next", "part")]
+            ahead, next_, part = (
+                self.namer.fresh(f"{stem}_{s}") for s in ("ahead", "next", "part")
+            )
             place = self.pointer(value), self.stride(value), offset
-            loads[value, offset] = Load(*place, *names, self.width)
+            loads[value, offset] = Load(*place, ahead, next_, part, self.width)
         return loads[value, offset]
 
     def column_only(self, node: Node) -> bool:
@@ -421,10 +388,3 @@ class Body:
         else:
             pointer = self.pointer(value)
             lines.append(fragment("store_tile", name, pointer, self.stride(value), dtype))
-
-
-def _halved(kind: TensorType) -> TensorType:
-    """The type of one half."""
-    cols = kind.cols.halved()
-    assert cols is not None
-    return TensorType(kind.dtype, (*kind.shape[:-1], cols))

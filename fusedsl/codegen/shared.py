@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fusedsl.codegen.body import Body, Load
+from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.source import Arg, words_of
 from fusedsl.codegen.statistics import (
@@ -24,6 +24,7 @@ from fusedsl.codegen.statistics import (
     take_apart,
 )
 from fusedsl.codegen.templates import fragment
+from fusedsl.codegen.values import Load
 from fusedsl.fuse import KernelPlan
 from fusedsl.ir import Layout, Node
 
@@ -34,9 +35,9 @@ SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 #: one turn.
 AHEAD_TILES = 1
 
-#: First columns of a row whose mean its parts take moments about (16 bytes of a 16-bit dtype), or 0
+#: First columns of a row whose mean its parts take moments about, one for each lane of a warp; 0
 #: for moments of each part about its own mean.
-HEAD_COLUMNS = 8
+HEAD_COLUMNS = 32
 
 #: Bytes of each column of row vectors that stay in registers beside a part: none, since they are
 #: widened ahead of all turns, and then take twice as many registers.

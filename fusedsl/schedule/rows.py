@@ -15,9 +15,9 @@ from fusedsl.schedule.target import Target
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
 #: Widest row that a program takes alone, passing over it again: of kernels that store one tile, of
-#: those that store several, of those of the first kind whose statistics are about a mean, and of those
-#: where they depend on each other, which take longer to tell than a row takes to read again. Wider
-#: rows are shared by several programs.
+#: those that store several, of those of the first kind whose statistics are about a mean, and of
+#: those where they depend on each other, which take longer to tell than a row takes to read again.
+#: Wider rows are shared by several programs.
 ALONE_COLUMNS, ALONE_OTHERS, ALONE_MOMENTS, ALONE_DEPENDENT = 65536, 32768, 65536, 1 << 31
 
 #: Columns of a looped row that are in flight at a time: of sums, or of a row that its first read
@@ -35,7 +35,7 @@ CENTRED_COLUMNS = 16384
 PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
 
 #: Threads of an SM that such programs fill, of kernels that store one tile and take sums, and of
-#: others: no more than its registers hold, or the last programs would start when the first ones end.
+#: others: no more than its registers hold, or the last programs start when the first ones end.
 SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 512
 
 #: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.

@@ -15,9 +15,10 @@ A slot is written again four turns later. Whoever tells the state of turn k + 1,
 k - 3, has ended turn k - 1, so has seen every part's word of turn k - 1. Each of these was told in
 turn k - 2 of its program, after that program had ended turn k - 3, with all its reads of words of
 turn k - 3: what they gave decided when the turn ended, in every warp before the barrier of the
-reduction whose state was told. So no word is lost before all have read it, and a word that is asked
-for is of its turn or of an earlier one. States that depend on others are told in turn k itself, over
-those of turn k - 4, by a program that has ended turn k - 1, so after every part's turn k - 2.
+reduction whose state was told. So no word is lost before all have read it, and a word that is
+asked for is of its turn or of an earlier one. States that depend on others are told in turn k
+itself, over those of turn k - 4, by a program that has ended turn k - 1, so after every part's turn
+k - 2.
 """
 
 # releases of triton type their functions differently

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.body import Body
+from fusedsl.codegen.centres import head_centre, may_be_rough
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.source import Arg, words_of
 from fusedsl.codegen.statistics import (
@@ -35,10 +36,6 @@ SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 #: one turn.
 AHEAD_TILES = 1
 
-#: First columns of a row whose mean its parts take moments about, one for each lane of a warp; 0
-#: for moments of each part about its own mean.
-HEAD_COLUMNS = 32
-
 #: Bytes of each column of row vectors that stay in registers beside a part: none, since they are
 #: widened ahead of all turns, and then take twice as many registers.
 KEPT_BYTES = 0
@@ -58,7 +55,7 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     rounds = [_Round(next_statistics(remaining))]
     body.held = "next"
     body.load_indices(rounds[0].nodes, rounds[0].find)
-    if _is_rounded(kernel, body):
+    if may_be_rough(kernel, body):
         _find_centres(kernel, body, rounds[0])
     for node in rounds[0].nodes:
         recompute(body, kernel, node.inputs[0], rounds[0].find)
@@ -123,32 +120,18 @@ def _row_bytes(kernel: KernelPlan, body: Body) -> int:
     return sum(kind.dtype.bytes for kind in kinds if kind.layout is Layout.ROW)
 
 
-def _is_rounded(kernel: KernelPlan, body: Body) -> bool:
-    """Whether all that a kernel stores has 16 bits at most, which hide what moments about the mean
-    of few columns may lose."""
-    return HEAD_COLUMNS > 0 and all(body.type_of(n).dtype.bytes <= 2 for n in kernel.writes)
-
-
 def _find_centres(kernel: KernelPlan, body: Body, first: _Round) -> None:
     """The mean of the next rows' first columns, for statistics about a mean: every part of a row
     computes it from the same elements in the same way."""
     nodes = [node for node in first.nodes if reduction_of(node).about]
-    if not nodes:
-        return
-    outer, body.values = body.values, {}
-    body.held, width, body.width = "head", body.width, str(HEAD_COLUMNS)
-    first.find += fragment("head_columns", body.width).split("\n")
+    body.held = "head"
     for node in nodes:
-        recompute(body, kernel, node.inputs[0], first.find)
-        piece = body.masked(node.inputs[0], first.find)
         names = [body.namer.fresh(f"{node.name}_centre_{stage}") for stage in ("next", "part")]
         first.centres[node.name] = (names[0], names[1])
-        arguments = [piece, f"min({body.width}, N)"]
-        centre_of = function_name(reduction_of(node).about[0])
-        first.find.append(fragment("call", names[:1], centre_of, arguments))
-        first.find.append(fragment("unbound", names[0]))
-    first.find += fragment("part_columns").split("\n")
-    body.values, body.held, body.width = outer, "next", width
+        head_centre(body, kernel, node, names[0], first.find)
+    if nodes:
+        first.find += fragment("part_columns").split("\n")
+    body.held = "next"
 
 
 @dataclass

@@ -58,7 +58,6 @@ class Body:
     held: str = ""
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
     heads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
-    kept: dict[tuple[str, str], str] | None = None
 
     def __post_init__(self) -> None:
         self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
@@ -142,9 +141,6 @@ class Body:
             return fragment("widen", name, load.part if self.held == "part" else load.next)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
-        if layout is Layout.ROW and self.kept is not None and self.held != "head":
-            kept = self.kept.setdefault((value, offset), self.namer.fresh(f"{value}_kept"))
-            return fragment("widen", name, kept)
         if layout is Layout.ROW and self.spread:
             return fragment("load_row_spread", name, pointer, offset)
         if layout is Layout.ROW:

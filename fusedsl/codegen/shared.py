@@ -27,7 +27,7 @@ from fusedsl.codegen.statistics import (
 from fusedsl.codegen.templates import fragment
 from fusedsl.codegen.values import Load
 from fusedsl.fuse import KernelPlan
-from fusedsl.ir import Layout, Node
+from fusedsl.ir import Node
 
 #: What these kernels are configured by, besides the tile.
 SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
@@ -35,10 +35,6 @@ SHARED_CONFIG = ("PARTS", "PADDED_PARTS", "WAIT")
 #: The most tiles of which a row is loaded two turns ahead, in a kernel that loads so many; of more,
 #: one turn.
 AHEAD_TILES = 1
-
-#: Bytes of each column of row vectors that stay in registers beside a part: none, since they are
-#: widened ahead of all turns, and then take twice as many registers.
-KEPT_BYTES = 0
 
 
 def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
@@ -49,8 +45,6 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
     """
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
     body.keep, body.spread = "evict_first", may_spread(kernel, body)
-    if body.spread and 0 < _row_bytes(kernel, body) <= KEPT_BYTES:
-        body.kept = {}
     remaining = list(kernel.steps)
     rounds = [_Round(next_statistics(remaining))]
     body.held = "next"
@@ -84,10 +78,8 @@ def shared(kernel: KernelPlan, body: Body) -> dict[str, object]:
 def _stages(body: Body, first: _Round) -> dict[str, object]:
     """Lines that begin, load and hand on what is known of the rows under way."""
     loads, heads = list(body.loads.values()), list(body.heads.values())
-    kept = (body.kept or {}).items()
     ahead = len(loads) <= AHEAD_TILES
-    keep = [fragment("load_row_kept", v, body.pointer(n), o) for (n, o), v in kept]
-    keep += [fragment("no_part", load.part, load.pointer, load.width) for load in loads]
+    keep = [fragment("no_part", load.part, load.pointer, load.width) for load in loads]
     keep += [fragment("state", part, 0.0, "BLOCK_M") for _, part in first.centres.values()]
     # what is reduced next is done with once it is kept, and what was loaded comes after it
     move = [fragment("alias", load.part, load.next) for load in loads]
@@ -111,13 +103,6 @@ def _load_lines(loads: list[Load], heads: list[Load], keep: str, ahead: bool) ->
         lines += [load.line(load.ahead if ahead else load.next) for load in heads]
         lines += fragment("part_columns").split("\n")
     return lines
-
-
-def _row_bytes(kernel: KernelPlan, body: Body) -> int:
-    """Bytes of each column of the row vectors that a kernel reads."""
-    read = {name for node in kernel.steps for name in node.inputs} - set(kernel.computed)
-    kinds = [body.type_of(name) for name in read]
-    return sum(kind.dtype.bytes for kind in kinds if kind.layout is Layout.ROW)
 
 
 def _find_centres(kernel: KernelPlan, body: Body, first: _Round) -> None:

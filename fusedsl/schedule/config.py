@@ -66,8 +66,8 @@ class TileConfig:
         """Words of a row's parts that are read at a time, a power of two: one for each thread at
         least. Of fewer, several threads hold a word, which they read at times of their own, and
         triton 3.6 takes their load for a cheap one and does it twice, in two layouts: one may be
-        found to be there and the other used."""
-        return max(1 << (self.parts - 1).bit_length(), 32 * self.warps)
+        found to be there and the other used. A warp has 64 threads at most."""
+        return max(1 << (self.parts - 1).bit_length(), 64 * self.warps)
 
     def constants(self) -> dict[str, int | bool | str]:
         """The fields that kernels take as compile-time arguments, by upper-case name."""

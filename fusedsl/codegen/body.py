@@ -40,8 +40,7 @@ class Body:
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
     tiles are loaded ahead, the scope at hand, "next" or "part", or "head" where it is the first
-    columns of the next rows; `loads` and `heads` collect what is. `kept`: row vectors that are
-    loaded once for all rows, by value and offset, or None where none is.
+    columns of the next rows; `loads` and `heads` collect what is.
     """
 
     plan: Plan

@@ -27,12 +27,6 @@ Record = dict[str, Any]
 #: short name, and the unit that times are given in.
 TIMED: dict[str, tuple[str, str, str, str]] = {
     "chains": ("bf16, forward", "bare cuBLAS projection", "bare", "ms"),
-    "chains_compiled": (
-        "bf16, forward, beside torch.compile (a run cut short)",
-        "bare cuBLAS projection",
-        "bare",
-        "ms",
-    ),
     "norms": ("norms, bf16, forward", "copy of the same size", "the copy", "ms"),
     "decode": ("decode, in a CUDA graph", "weights read once", "the limit", "us"),
     "lm_head": ("language-model head", "bare cuBLAS projection", "bare", "ms"),

@@ -1,6 +1,6 @@
 """Row kernels, forward, against a copy of the same bytes, torch.compile and Quack, on a GPU.
 
-    python -m benchmarks.norms [--no-compile] [--kinds rms_norm,layer_norm,softmax,residual]
+    python -m benchmarks.norms [--kinds rms_norm,layer_norm,softmax,residual] [--compiled rms_norm]
 
 bf16 throughout; `residual` adds, gives the sum as a second output and norms it with a gain in
 fp32. The bar is a fraction of the copy's speed: 0.95 where the input fits in the L2 cache, 0.97 up
@@ -121,11 +121,13 @@ def measure(kind: str, m: int, n: int, compiled: bool) -> dict[str, Any]:
 def main() -> None:
     """Measure and write `results/norms.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--kinds", default=",".join(PROGRAMS), help="which, with commas")
+    every = ",".join(PROGRAMS)
+    parser.add_argument("--kinds", default=every, help="which, with commas")
+    parser.add_argument("--compiled", default=every, help="which of them under torch.compile, too")
     options = parser.parse_args()
     picked = product(SHAPES, options.kinds.split(","))
-    collect("norms", (measure(kind, m, n, not options.no_compile) for (m, n), kind in picked))
+    compiled = options.compiled.split(",")
+    collect("norms", (measure(kind, m, n, kind in compiled) for (m, n), kind in picked))
 
 
 if __name__ == "__main__":

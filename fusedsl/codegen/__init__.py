@@ -16,7 +16,6 @@
 """
 
 from fusedsl.codegen.emit import emit
-from fusedsl.codegen.specialised import can_specialise
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     COUNTERS,
@@ -30,6 +29,7 @@ from fusedsl.codegen.source import (
     words,
     words_of,
 )
+from fusedsl.codegen.specialised import can_specialise
 
 __all__ = [
     "COMPILE_TIME_ROLES",

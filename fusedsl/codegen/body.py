@@ -15,6 +15,7 @@ from fusedsl.codegen.scales import absorbed, unscaled
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.templates import constant, fragment
 from fusedsl.codegen.tiles import merge_states, store_pick, store_state
+from fusedsl.codegen.values import Load, Var, halved, joined
 from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import (
     ONE,
@@ -30,39 +31,6 @@ from fusedsl.ir import (
     print_value,
 )
 
-_ORDER = (Layout.SCALAR, Layout.ROW, Layout.COLUMN, Layout.TILE)
-
-
-@dataclass(frozen=True)
-class Var:
-    """A variable in fp32 registers and its layout."""
-
-    name: str
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Load:
-    """A tile in its stored dtype: the variable it is loaded into, and the one that keeps it."""
-
-    pointer: str
-    stride: str
-    offset: str
-    next: str
-    part: str
-
-    def ahead(self, keep: str = "") -> str:
-        """The line that loads it, with a cache policy."""
-        return fragment("load_part", self.next, self.pointer, self.stride, self.offset, keep)
-
-
-def joined(layouts: list[Layout]) -> Layout:
-    """Layout of an elementwise combination."""
-    kinds = set(layouts)
-    if Layout.TILE in kinds or {Layout.ROW, Layout.COLUMN} <= kinds:
-        return Layout.TILE
-    return max(kinds, key=_ORDER.index)
-
 
 @dataclass
 class Body:
@@ -71,8 +39,9 @@ class Body:
     `descriptors`: tiles move through tensor descriptors. `keep`: the cache policy of tile loads
     where a row comes by again; row vectors stay then. `spread`: row vectors are loaded once for
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
-    tiles are loaded ahead, the scope at hand, "next" or "part"; `loads` collects what is. `staged`:
-    tiles are stored in pieces through shared memory of the kernel's own.
+    tiles are loaded ahead, the scope at hand, "next" or "part", or "head" where it is the first
+    columns of the next rows; `loads` and `heads` collect what is.
+    `staged`: tiles are stored in pieces through shared memory of the kernel's own.
     """
 
     plan: Plan
@@ -89,6 +58,7 @@ class Body:
     held: str = ""
     staged: bool = False
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
+    heads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
     def __post_init__(self) -> None:
         self.absorbed = frozenset() if self.keep_roundings else absorbed(self.plan, self.kernel)
@@ -141,7 +111,7 @@ class Body:
         kind = self.type_of(value)
         offset = f" + {self.dim(half[1])}" if half else ""
         name = self.namer.fresh(half[0] if half else value)
-        layout = self._seen(kind if half is None else _halved(kind))
+        layout = self._seen(kind if half is None else halved(kind))
         lines.append(self._load_line(value, name, layout, kind, offset))
         var = Var(name, layout)
         if half is None:
@@ -169,7 +139,7 @@ class Body:
         pointer = self.pointer(value)
         if layout is Layout.TILE and self.held:
             load = self._load_ahead(value, offset)
-            return fragment("widen", name, load.next if self.held == "next" else load.part)
+            return fragment("widen", name, load.part if self.held == "part" else load.next)
         if layout is Layout.TILE:
             return fragment("load_tile", name, pointer, self.stride(value), offset, self.keep)
         if layout is Layout.ROW and self.spread:
@@ -183,11 +153,15 @@ class Body:
 
     def _load_ahead(self, value: str, offset: str) -> Load:
         """The variables of a tile that is loaded once, ahead of all that reads it."""
-        if (value, offset) not in self.loads:
-            names = self.namer.fresh(f"{value}_next"), self.namer.fresh(f"{value}_part")
-            load = Load(self.pointer(value), self.stride(value), offset, *names)
-            self.loads[value, offset] = load
-        return self.loads[value, offset]
+        head = self.held == "head"
+        loads, stem = (self.heads, f"{value}_head") if head else (self.loads, value)
+        if (value, offset) not in loads:
+            ahead, next_, part = (
+                self.namer.fresh(f"{stem}_{s}") for s in ("ahead", "next", "part")
+            )
+            place = self.pointer(value), self.stride(value), offset
+            loads[value, offset] = Load(*place, ahead, next_, part, self.width)
+        return loads[value, offset]
 
     def column_only(self, node: Node) -> bool:
         """Whether a node needs nothing but column vectors and scalars."""
@@ -414,10 +388,3 @@ class Body:
         else:
             pointer = self.pointer(value)
             lines.append(fragment("store_tile", name, pointer, self.stride(value), dtype))
-
-
-def _halved(kind: TensorType) -> TensorType:
-    """The type of one half."""
-    cols = kind.cols.halved()
-    assert cols is not None
-    return TensorType(kind.dtype, (*kind.shape[:-1], cols))

@@ -8,8 +8,8 @@ from fusedsl.blocks.row_reduction.sharing import SHARING
 from fusedsl.codegen.few_rows import FEW_ROWS_FUNCTIONS, emit_few_rows
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
 from fusedsl.codegen.kernels import emit_kernel
-from fusedsl.codegen.specialised import emit_specialised, gluon_source, skeleton_functions
 from fusedsl.codegen.source import KernelSource, ProgramSource
+from fusedsl.codegen.specialised import emit_specialised, gluon_source, skeleton_functions
 from fusedsl.codegen.templates import render
 from fusedsl.fuse import Plan
 

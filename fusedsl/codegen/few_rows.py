@@ -129,7 +129,7 @@ def _along(body: Body, kernel: KernelPlan) -> dict[str, list[str]]:
         made["before"].append(fragment("segment_lanes", held, "BLOCK_K", "K"))
         remaining = [n for n in kernel.recomputed if n not in statistics]
         emit_columns(body, remaining, made["after"])
-    loads = [load.ahead() for load in body.loads.values()]
+    loads = [load.line(load.next) for load in body.loads.values()]
     after = made["reduce"] + made["after"]
     return {"before": made["before"], "loads": loads, "inside": made["inside"], "after": after}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusedsl.codegen.body import Body, Var
+from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.passes import looped
 from fusedsl.codegen.resident import resident
@@ -13,6 +13,7 @@ from fusedsl.codegen.shared import SHARED_CONFIG, shared
 from fusedsl.codegen.source import COMPILE_TIME_ROLES, Arg
 from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import constant, fragment, main_loop, render
+from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Contracts, Dim, Kind, Layout, Node
 from fusedsl.schedule import is_resident, is_shared

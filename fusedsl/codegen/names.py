@@ -16,7 +16,7 @@ SKELETON = frozenset(
         "start", "min", "max", "range", "float", "lane", "a_rows", "a_live", "b_cols", "b_live",
         "number", "own", "lanes", "held", "shares", "slots", "turn", "turns", "groups", "mark",
         "here", "words_ptr", "PARTS", "PADDED_PARTS", "WAIT", "take_number", "publish",
-        "words_at", "collect",
+        "words_at", "missing", "any_of", "states_of", "unbound", "part_cols", "part_live",
         "begin", "end", "last", "steps", "share_k", "turned", "finishes", "parts_ptr", "arrived_ptr",
         "clear_ptr", "ahead_n", "ahead_k", "ahead_size", "half_b", "half_acc", "half_lost", "both",
         "live", "piece", "UNROLL", "SPLIT", "AHEAD", "PDL",

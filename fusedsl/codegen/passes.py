@@ -7,6 +7,7 @@ at the end: every reduction across lanes is a barrier.
 from __future__ import annotations
 
 from fusedsl.codegen.body import Body
+from fusedsl.codegen.centres import head_centre, may_be_rough
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.statistics import (
     emit_columns,
@@ -90,11 +91,13 @@ def lanes_pass(
 def _centred_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str, list[str]]:
     """A pass that takes statistics about a mean, as sums of what lies apart from that of the first
     columns: fewer registers for each lane than a mean of its own."""
-    made = _pass(begin=["BLOCK_N"])
+    rough = may_be_rough(kernel, body)
+    made = _pass(begin=["0" if rough else "BLOCK_N"])
     outer = per_row(body)
     body.values = dict(outer)
     running = {node.name: body.state_names(node, "_lanes") for node in ready}
-    first = [_first_piece(body, kernel, n, running[n.name], made["before"]) for n in ready]
+    start = _from_head if rough else _first_piece
+    first = [start(body, kernel, n, running[n.name], made["before"]) for n in ready]
     body.values = dict(outer)
     for node, centre in zip(ready, first, strict=True):
         recompute(body, kernel, node.inputs[0], made["inside"])
@@ -113,6 +116,17 @@ def _centred_pass(body: Body, kernel: KernelPlan, ready: list[Node]) -> dict[str
         made["after"].append(title(node))
         body.finish(node, running[node.name], "N", made["after"])
     return made
+
+
+def _from_head(
+    body: Body, kernel: KernelPlan, node: Node, running: list[str], lines: list[str]
+) -> str:
+    """The mean of the first few columns of each row; nothing lies apart from it yet."""
+    centre = body.namer.fresh(f"{node.name}_centre")
+    head_centre(body, kernel, node, centre, lines)
+    lines += fragment("segment", 0, "BLOCK_N", "N", False).split("\n")
+    lines += [fragment("lanes", name, "0.0", "BLOCK_M", "BLOCK_N") for name in running]
+    return centre
 
 
 def _first_piece(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fusedsl.codegen.body import Body, Var
+from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.statistics import (
     emit_columns,
@@ -18,6 +18,7 @@ from fusedsl.codegen.statistics import (
     take_apart,
 )
 from fusedsl.codegen.templates import fragment
+from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan
 from fusedsl.ir import Node
 from fusedsl.schedule import row_segments

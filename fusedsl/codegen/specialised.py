@@ -10,13 +10,14 @@ import ast
 from functools import cache
 from typing import Any
 
-from fusedsl.codegen.body import Body, Var
+from fusedsl.codegen.body import Body
 from fusedsl.codegen.few_rows import recomputing
 from fusedsl.codegen.helpers import called_functions, source_of, title
 from fusedsl.codegen.kernels import Emitted, arguments, declared, epilogue, wrapped
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import render, shared_functions
+from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
 
@@ -149,4 +150,3 @@ def gluon_source(function: Any) -> str:
 def skeleton_functions() -> str:
     """The functions that all specialised projections of a file share."""
     return shared_functions("gemm/specialised_functions.jinja")
-

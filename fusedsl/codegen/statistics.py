@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fusedsl.codegen.body import Body, Var
+from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name
 from fusedsl.codegen.templates import fragment
+from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, is_reduction
 from fusedsl.ir import Layout, Node, Reduction
 

@@ -62,6 +62,13 @@ class TileConfig:
         """The configuration without what the target does not have."""
         return replace(self, pdl=False) if self.pdl and not target.has_pdl else self
 
+    def _padded_parts(self) -> int:
+        """Words of a row's parts that are read at a time, a power of two: one for each thread at
+        least. Of fewer, several threads hold a word, which they read at times of their own, and
+        triton 3.6 takes their load for a cheap one and does it twice, in two layouts: one may be
+        found to be there and the other used. A warp has 64 threads at most."""
+        return max(1 << (self.parts - 1).bit_length(), 64 * self.warps)
+
     def constants(self) -> dict[str, int | bool | str]:
         """The fields that kernels take as compile-time arguments, by upper-case name."""
         return {
@@ -73,7 +80,7 @@ class TileConfig:
             "FAST": self.fast,
             "PRECISION": self.precision,
             "PARTS": self.parts,
-            "PADDED_PARTS": 1 << (self.parts - 1).bit_length(),
+            "PADDED_PARTS": self._padded_parts(),
             "WAIT": True,
             "PDL": self.pdl,
             "SPLIT": self.split,

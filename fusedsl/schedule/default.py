@@ -18,6 +18,7 @@ from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.specialised import choose_specialised
 from fusedsl.schedule.target import Target
 
+
 def _samples(top: int) -> tuple[int, ...]:
     """Numbers of rows that stand for a class: its ends and its middle."""
     below = max((end for end in ROW_CLASSES if end < top), default=0)

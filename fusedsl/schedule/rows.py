@@ -15,10 +15,10 @@ from fusedsl.schedule.target import Target
 RESIDENT_COLUMNS, CHAINED_COLUMNS = 3072, 16384
 
 #: Widest row that a program takes alone, passing over it again: of kernels that store one tile, of
-#: those that store several, and of those of the first kind whose statistics are about a mean or
-#: depend on each other, which take longer to tell than a row takes to read again. Wider rows are
-#: shared by several programs.
-ALONE_COLUMNS, ALONE_OTHERS, ALONE_DEPENDENT = 65536, 32768, 1 << 31
+#: those that store several, of those of the first kind whose statistics are about a mean, and of
+#: those where they depend on each other, which take longer to tell than a row takes to read again.
+#: Wider rows are shared by several programs.
+ALONE_COLUMNS, ALONE_OTHERS, ALONE_MOMENTS, ALONE_DEPENDENT = 65536, 16384, 32768, 1 << 31
 
 #: Columns of a looped row that are in flight at a time: of sums, or of a row that its first read
 #: leaves in the L1 cache, and of others.
@@ -30,22 +30,23 @@ CACHED_BYTES, CACHED_WARPS = 144 << 10, 64
 #: Widest row of which every lane of a program that passes over it keeps a mean of its own.
 CENTRED_COLUMNS = 16384
 
-#: Columns of a program's part of a shared row and columns of each of its threads (half as many
-#: where rows start at any address: each column is then a load), and the most parts of a row.
-PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 4096, 32, 64
+#: Columns of the narrowest part of a shared row and columns of each of a part's threads (half as
+#: many where rows start at any address: each column is then a load), and the most parts of a row:
+#: every part reads the words of all.
+PART_COLUMNS, PART_PER_THREAD, MOST_PARTS = 1024, 32, 128
 
-#: Threads of an SM that such programs fill, of kernels that store one tile and of others: no more
-#: than its registers hold, or the last programs would start when the first ones end.
-SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 384
+#: Threads of an SM that such programs fill, of kernels that store one tile and take sums, and of
+#: others: no more than its registers hold, or the last programs start when the first ones end.
+SHARING_THREADS, SHARING_THREADS_OTHERS = 640, 512
 
-#: Widest row that is shared: parts of twice the usual width. Wider ones are passed over.
-SHARED_COLUMNS = MOST_PARTS * 2 * PART_COLUMNS
+#: Widest row that is shared: parts of four times the usual width. Wider ones are passed over.
+SHARED_COLUMNS = MOST_PARTS * 4 * PART_COLUMNS
 
 #: Most segments of a row that is kept in registers.
 _SEGMENTS = 8
 
-#: Columns of 16 bytes, and of the narrowest part.
-_VECTOR, _NARROWEST_PART = 8, 1024
+#: Columns of 16 bytes.
+_VECTOR = 8
 
 
 def is_resident(kernel: KernelPlan) -> bool:
@@ -58,9 +59,10 @@ def is_shared(kernel: KernelPlan) -> bool:
     """Whether several programs may share a row, each with a part of it in registers."""
     if len(kernel.writes) > 1:
         alone = ALONE_OTHERS
+    elif _is_chained(kernel):
+        alone = ALONE_DEPENDENT
     else:
-        dependent = _has_moments(kernel) or _is_chained(kernel)
-        alone = ALONE_DEPENDENT if dependent else ALONE_COLUMNS
+        alone = ALONE_MOMENTS if _has_moments(kernel) else ALONE_COLUMNS
     return kernel.cols.symbol is None and alone < kernel.cols.factor <= SHARED_COLUMNS
 
 
@@ -109,7 +111,7 @@ def choose_rows(
     if is_resident(kernel):
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
-        return _shared(kernel, rows, cols, target)
+        return _shared(kernel, cols, target)
     return _looped(cols, moments, _is_chained(kernel), target, column_bytes)
 
 
@@ -147,19 +149,16 @@ def _looped(
     return TileConfig(1, block, warps=warps)
 
 
-def _shared(kernel: KernelPlan, rows: int, cols: int, target: Target) -> TileConfig:
-    """Parts that stay in registers; narrower ones where rows are too few to fill the machine."""
-    per_sm = SHARING_THREADS if len(kernel.writes) == 1 else SHARING_THREADS_OTHERS
+def _shared(kernel: KernelPlan, cols: int, target: Target) -> TileConfig:
+    """Parts that stay in registers, each of one warp as long as its words are few beside it: then
+    no reduction is a barrier, and there are many programs of which one may wait."""
+    sums = len(kernel.writes) == 1 and not _has_moments(kernel) and not _is_chained(kernel)
+    per_sm = SHARING_THREADS if sums else SHARING_THREADS_OTHERS
     per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
-    threads = per_sm * target.sms
     most = min(MOST_PARTS, target.sms)  # the parts of a row must all be able to run
     block = PART_COLUMNS
     while -(-cols // block) > most:
         block *= 2
-    while block > _NARROWEST_PART and rows * cols < threads * per_thread:
-        if -(-cols // (block // 2)) > most:
-            break
-        block //= 2
     parts = -(-cols // block)
     warps = max(1, min(block // per_thread, MAX_THREADS) // target.warp_size)
     programs = max(1, per_sm // (warps * target.warp_size)) * target.sms

@@ -30,5 +30,5 @@ def centred(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shared(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row is one that several programs may share."""
-    for name in ("ALONE_COLUMNS", "ALONE_OTHERS", "ALONE_DEPENDENT"):
+    for name in ("ALONE_COLUMNS", "ALONE_OTHERS", "ALONE_MOMENTS", "ALONE_DEPENDENT"):
         monkeypatch.setattr(fusedsl.schedule.rows, name, 0)

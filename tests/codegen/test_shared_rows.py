@@ -97,3 +97,37 @@ def test_parts_do_not_see_each_other_before_they_publish(shared: None) -> None:
     _, once = launch(text, x, g, config, 2, 1)
     _, twice = launch(text, x, g, config, 2, 2)
     assert not torch.equal(once["y"], twice["y"])
+
+
+@pytest.mark.parametrize("body", ["x", "x * 2.0"])
+def test_moments_about_the_first_columns(body: str, shared: None) -> None:
+    """Far from zero, with an outlier first or last, constant, and with what makes a row NaN."""
+    text = "kernel k(x: bf16[M, 4096], g: bf16[4096]) -> (y: bf16[M, 4096]) "
+    text += f"{{ y = layer_norm({body}, g); }}"
+    x = torch.randn(9, 4096, device=DEVICE)
+    x[1] += 1000
+    x[2, 3], x[3, -1], x[4, :32] = 30_000, 30_000, 500
+    x[5] = 3.14
+    x[6, 7], x[7, -1], x[8, 2000] = math.inf, -math.inf, math.nan
+    x, g = x.bfloat16(), torch.rand(4096, device=DEVICE).bfloat16() + 0.5
+    program, got = launch(text, x, g, TileConfig(1, 1024, parts=4), 3, 2)
+    assert "moments_about" in program._engine.emitted("pointer").source.text
+    given = {"x": x, "g": g}
+    exact, eager = evaluate(program.graph(), given), evaluate_eager(program.graph(), given)
+    for row in range(6):
+        allowed = 1.6 * error(eager["y"][row], exact["y"][row]) + 3e-7
+        assert error(got["y"][row], exact["y"][row]) <= allowed, row
+    assert got["y"][6:].isnan().all()
+    assert eager["y"][6:].isnan().all()
+
+
+def test_moments_that_are_stored_in_fp32_are_of_each_part(shared: None) -> None:
+    text = (
+        "kernel k(x: fp32[M, 4096], g: fp32[4096]) -> (y: fp32[M, 4096]) { y = layer_norm(x, g); }"
+    )
+    x, g = torch.randn(3, 4096, device=DEVICE), torch.ones(4096, device=DEVICE)
+    x[0, 3], x[1, -1] = 1e4, 1e4
+    program, got = launch(text, x, g, TileConfig(1, 1024, parts=4), 1, 2)
+    given = {"x": x, "g": g}
+    exact, eager = evaluate(program.graph(), given), evaluate_eager(program.graph(), given)
+    assert error(got["y"], exact["y"]) <= 1.6 * error(eager["y"], exact["y"]) + 3e-7

@@ -75,6 +75,11 @@ def moments_about(centre, residues, squares, count):
     The mean of a share f of the row will do: the variance is at least f (1 - f) (m - m')^2, with m
     and m' the means of that share and of the rest, and the rough mean m is off by
     (1 - f) (m - m'), so what is subtracted is at most (1 - f) / f times what is left.
+
+    Of 32 columns of 262144 that is 2^13, reached where these columns hold all that lies apart from
+    the rest. The worst found in fp32, where they are 1000 and all others 3: 2^-8 of the variance,
+    so 2^-9 of what is divided by its root, a rounding to bf16. One outlier among them costs 2^-12
+    of the variance, and far from zero or with outliers elsewhere it is right to fp32.
     """
     residue = tl.sum(residues, axis=1)
     m2 = tl.sum(squares, axis=1) - residue * (residue / count)

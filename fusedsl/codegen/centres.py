@@ -1,0 +1,34 @@
+"""Rough means of rows, about which statistics about a mean are sums: of the first few columns."""
+
+from __future__ import annotations
+
+from fusedsl.codegen.body import Body
+from fusedsl.codegen.helpers import function_name
+from fusedsl.codegen.statistics import recompute, reduction_of
+from fusedsl.codegen.templates import fragment
+from fusedsl.fuse import KernelPlan
+from fusedsl.ir import Node
+
+#: First columns of a row whose mean serves: one for each lane of a warp.
+HEAD_COLUMNS = 32
+
+
+def may_be_rough(kernel: KernelPlan, body: Body) -> bool:
+    """Whether all that a kernel stores has 16 bits at most, which hide what sums about the mean of
+    few columns may lose. An outlier beyond 6e17 among these columns of the widest rows overflows
+    their squares; elsewhere, as in any form, that takes 1.8e19."""
+    return all(body.type_of(name).dtype.bytes <= 2 for name in kernel.writes)
+
+
+def head_centre(body: Body, kernel: KernelPlan, node: Node, name: str, lines: list[str]) -> None:
+    """Name the mean of each row's first columns of what a statistic is taken of. What `cols` was
+    must be set again."""
+    outer, body.values, width = body.values, {}, body.width
+    body.width = str(HEAD_COLUMNS)
+    lines += fragment("head_columns", body.width).split("\n")
+    recompute(body, kernel, node.inputs[0], lines)
+    piece = body.masked(node.inputs[0], lines)
+    centre_of = function_name(reduction_of(node).about[0])
+    lines.append(fragment("call", [name], centre_of, [piece, f"min({body.width}, N)"]))
+    lines.append(fragment("unbound", name))
+    body.values, body.width = outer, width

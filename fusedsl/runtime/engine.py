@@ -93,8 +93,7 @@ class Engine:
 
     def planned(self, env: Mapping[str, int]) -> Engine:
         """The engine that runs a call: this one, or the one for few rows."""
-        chosen = any(kernel.few_rows for kernel in self.plan.kernels)
-        if chosen or not has_few_rows(self.plan, env):
+        if not has_few_rows(self.plan, env) or self.few_rows.plan is self.plan:
             return self
         self.few_rows.main_loop = self.main_loop
         return self.few_rows

@@ -25,10 +25,24 @@ def head_centre(body: Body, kernel: KernelPlan, node: Node, name: str, lines: li
     must be set again."""
     outer, body.values, width = body.values, {}, body.width
     body.width = str(HEAD_COLUMNS)
-    lines += fragment("head_columns", body.width).split("\n")
+    lines += fragment("segment", 0, body.width, "N", False).split("\n")
+    centre_of_columns(body, kernel, node, name, lines)
+    lines.append(unbound(name))
+    body.values, body.width = outer, width
+
+
+def centre_of_columns(
+    body: Body, kernel: KernelPlan, node: Node, name: str, lines: list[str]
+) -> str:
+    """Name the mean of the row's first `body.width` columns, which are at hand, of what a statistic
+    is taken of; gives the variable of those columns."""
     recompute(body, kernel, node.inputs[0], lines)
     piece = body.masked(node.inputs[0], lines)
     centre_of = function_name(reduction_of(node).about[0])
     lines.append(fragment("call", [name], centre_of, [piece, f"min({body.width}, N)"]))
-    lines.append(fragment("unbound", name))
-    body.values, body.width = outer, width
+    return piece
+
+
+def unbound(name: str) -> str:
+    """The line that frees a value of one row from a layout (`sharing.unbound`)."""
+    return fragment("call", [name], "unbound", [name])

@@ -22,8 +22,8 @@ def functions_of(node: Node) -> tuple[Any, ...]:
     found += [law.triton for law in block.laws_of(FactorsOut)]
     if block.reduction is not None:
         r = block.reduction
-        owner = (r.owner,) if r.owner else ()
-        found += [r.chunk, r.merge, r.merge_all, r.finish, r.lift, *r.about, *r.about_exact, *owner]
+        optional = [f for f in (r.about_exact, r.owner) if f is not None]
+        found += [r.chunk, r.merge, r.merge_all, r.finish, r.lift, *r.about, *optional]
     return tuple(found)
 
 

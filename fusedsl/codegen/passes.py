@@ -7,7 +7,7 @@ at the end: every reduction across lanes is a barrier.
 from __future__ import annotations
 
 from fusedsl.codegen.body import Body
-from fusedsl.codegen.centres import head_centre, may_be_rough
+from fusedsl.codegen.centres import centre_of_columns, head_centre, may_be_rough
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.statistics import (
     emit_columns,
@@ -135,11 +135,8 @@ def _first_piece(
     """The mean of the first columns of each row, and what lies apart from it in their lanes."""
     lines += fragment("segment", 0, "BLOCK_N", "N", False).split("\n")
     lines.append(fragment("whole_tiles", "BLOCK_N"))
-    recompute(body, kernel, node.inputs[0], lines)
-    piece = body.masked(node.inputs[0], lines)
-    centre_of = function_name(reduction_of(node).about[0])
     centre = body.namer.fresh(f"{node.name}_centre")
-    lines.append(fragment("call", [centre], centre_of, [piece, "min(BLOCK_N, N)"]))
+    piece = centre_of_columns(body, kernel, node, centre, lines)
     take_apart(body, reduction_of(node).about[1], piece, centre, running, lines)
     return centre
 

@@ -118,10 +118,8 @@ class _Segments:
         """A statistic about the mean, in two sweeps."""
         namer, reduction = self.body.namer, reduction_of(node)
         centre_of, apart_of, about = reduction.about
-        count = len(reduction.identity)
-        if self._sums_exactly(node.inputs[0]) and reduction.about_exact:
-            apart_of, about = reduction.about_exact
-            count -= 1  # all but what the mean is off by
+        if reduction.about_exact is not None and self._sums_exactly(node.inputs[0]):
+            about = reduction.about_exact
         pieces: list[str] = []
         sums = namer.fresh(f"{node.name}_sums")
         for number in range(self.count):
@@ -135,7 +133,7 @@ class _Segments:
         totals: list[str] = []
         for number, piece in enumerate(pieces):
             self.open(number, lines)
-            names = self.body.state_names(node, "_apart")[-count:]
+            names = self.body.state_names(node, "_apart")
             take_apart(self.body, apart_of, piece, centre, names, lines)
             lines += [fragment("add_to", t, n) for t, n in zip(totals, names, strict=False)]
             totals = totals or names

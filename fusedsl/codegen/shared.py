@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusedsl.codegen.body import Body
-from fusedsl.codegen.centres import head_centre, may_be_rough
+from fusedsl.codegen.centres import head_centre, may_be_rough, unbound
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.source import Arg, words_of
 from fusedsl.codegen.statistics import (
@@ -99,7 +99,7 @@ def _load_lines(loads: list[Load], heads: list[Load], keep: str, ahead: bool) ->
     """The loads of a row's part and of its first columns."""
     lines = [load.line(load.ahead if ahead else load.next, keep) for load in loads]
     if heads:
-        lines += fragment("head_columns", heads[0].width).split("\n")
+        lines += fragment("segment", 0, heads[0].width, "N", False).split("\n")
         lines += [load.line(load.ahead if ahead else load.next) for load in heads]
         lines += fragment("part_columns").split("\n")
     return lines
@@ -156,7 +156,8 @@ class _Round:
         apart_of = reduction_of(node).about[1]
         take_apart(body, apart_of, piece, self.centres[node.name][0], apart, self.find)
         names = body.state_names(node)
-        self.find += [fragment("sum_of", n, a) for n, a in zip(names, apart, strict=True)]
+        for name, lanes in zip(names, apart, strict=True):
+            self.find.append(fragment("call", [name], "tl.sum", [lanes, "axis=1"]))
         return names
 
     def join(self, body: Body) -> None:
@@ -170,9 +171,9 @@ class _Round:
                 states = body.state_names(node, "_all")
                 about = function_name(reduction_of(node).about[2])
                 arguments = [self.centres[node.name][1], *parts, "N"]
-                self.merge.append(fragment("unbound", arguments[0]))
+                self.merge.append(unbound(arguments[0]))
                 self.merge.append(fragment("call", states, about, arguments))
             else:
                 states = merge_all(body, node, parts, "shares", self.merge)
-            self.merge += [fragment("unbound", state) for state in states]
+            self.merge += [unbound(state) for state in states]
             body.finish(node, states, "N", self.merge)

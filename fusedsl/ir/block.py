@@ -218,8 +218,8 @@ class Reduction:
             in registers: `(sums of lanes, count) -> centre`, `(x, valid, centre) -> lanes` that
             are summed over the pieces, `(centre, *lanes, count) -> state`. The centre may be the
             mean of some of the columns; it comes as [rows, 1].
-        about_exact: the last two of these where the centre is the mean of the whole row, right to
-            its own rounding.
+        about_exact: the last of these where the centre is the mean of the whole row, right to its
+            own rounding.
         chunk_reference: `x -> tuple of [M, 1]`, in torch.
         merge_reference: `(*states [M, pieces], counts [pieces], width) -> results [M, 1]`, in
             torch, finish included.
@@ -243,7 +243,7 @@ class Reduction:
     chunk_reference: Callable[..., Any]
     merge_reference: Callable[..., Any]
     about: tuple[Any, ...] = ()
-    about_exact: tuple[Any, ...] = ()
+    about_exact: Any = None
     owner: Any = None
     adds: bool = False
 

@@ -75,13 +75,12 @@ def shortlist(
 ) -> Iterator[TileConfig]:
     """The legal ones of the list, with as many stages and programs as fit."""
     item, tiles = operand_bytes(plan, kernel), epilogue_tiles(plan, kernel, main_loop)
-    # where accumulators come from tensor memory, 128 of a thread and a loaded tile do not fit, nor
-    # 64, a tile and the statistics of two
-    crowds = target.name != "sm_90" and len(tiles) > 1
+    # accumulators of a thread that fit beside a loaded tile, half as many where they come from
+    # tensor memory, and half where two statistics are merged or left
     statistics = sum(node.block.reduction is not None for node in kernel.steps)
-    most_held = 64 if statistics < 2 else 32
+    held = (128 if target.name == "sm_90" else 64) // (1 if statistics < 2 else 2)
     for block_m, block_n, block_k, warps, most, share in SHORTLIST:
-        if crowds and block_m * block_n > most_held * 32 * warps:
+        if len(tiles) > 1 and block_m * block_n > held * 32 * warps:
             continue
         config = TileConfig(
             block_m,

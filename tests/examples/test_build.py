@@ -47,6 +47,13 @@ def test_kernels_fit_the_targets(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rows", [2048, 32768])
+def test_kernels_of_other_heights_fit_hopper(rows: int, tmp_path: Path) -> None:
+    """A projection that merges statistics, reads a tile and leaves statistics."""
+    _check("bert_layer", ("sm_90",), "bf16", rows, tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [16, 64])
 @pytest.mark.parametrize("name", ["llama_mlp", "gpt2_mlp"])
 def test_kernels_of_few_rows_fit_hopper(name: str, rows: int, tmp_path: Path) -> None:

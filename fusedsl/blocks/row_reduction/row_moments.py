@@ -87,15 +87,8 @@ def moments_about(centre, residues, squares, count):
 
 
 @triton.jit
-def moments_squares(x, valid, centre):
-    """The square of each element's distance from the mean."""
-    centred = tl.where(valid, x - centre, 0.0)
-    return centred * centred
-
-
-@triton.jit
-def moments_exact(centre, squares, count):
-    """(mean, M2) where the mean is right to its own rounding.
+def moments_exact(centre, residues, squares, count):
+    """(mean, M2) where the mean is right to its own rounding: nothing is left of it to take out.
 
     So it is of up to 2^(23 - p) values of p significant bits (4096 of fp16, 32768 of bf16): if all
     lie within a factor of two, sums of them are exact in fp32; if not, the variance is at least
@@ -143,7 +136,7 @@ REDUCTION = Reduction(
     chunk_reference=_chunk_reference,
     merge_reference=_merge_reference,
     about=(moments_centre, moments_apart, moments_about),
-    about_exact=(moments_squares, moments_exact),
+    about_exact=moments_exact,
 )
 
 BLOCK = Block(

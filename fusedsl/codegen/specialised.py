@@ -25,8 +25,8 @@ _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
 
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
 _LANGUAGE = frozenset(
-    ["abs", "constexpr", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise", "int32",
-     "log", "log2", "max", "maximum", "minimum", "rsqrt", "sqrt", "sum", "where"]
+    ["abs", "constexpr", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
+     "int32", "log", "log2", "max", "maximum", "minimum", "rsqrt", "sqrt", "sum", "where"]
 )  # fmt: skip
 
 #: Arguments of the kernel that the multiplying warps do not take.
@@ -78,9 +78,11 @@ def _speaks_gluon(function: Any) -> bool:
     """Whether a function and what it calls take nothing of `tl` but what Gluon has as well."""
     for one in called_functions(f"{function.fn.__name__}(", [function]):
         for found in ast.walk(ast.parse(source_of(one))):
-            named = isinstance(found, ast.Attribute) and isinstance(found.value, ast.Name)
-            if named and found.value.id == "tl" and found.attr not in _LANGUAGE:
-                return False
+            match found:
+                case ast.Attribute(ast.Name("tl"), name) if name not in _LANGUAGE:
+                    return False
+                case _:
+                    pass
     return True
 
 

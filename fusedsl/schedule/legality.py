@@ -53,6 +53,8 @@ def problem(
         return "approximate functions are those of NVIDIA"
     if kernel.kind is not Kind.GEMM:
         return _rows_problem(kernel, config)
+    if kernel.specialised:
+        return specialised_problem(config, target)
     return _gemm_problem(plan, kernel, config, target, main_loop)
 
 
@@ -69,8 +71,6 @@ def _rows_problem(kernel: KernelPlan, config: TileConfig) -> str | None:
 def _gemm_problem(
     plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target, main_loop: str
 ) -> str | None:
-    if kernel.specialised:
-        return specialised_problem(config, target)
     item = operand_bytes(plan, kernel)
     piece = config.piece_width(kernel.paired)
     if min(config.block_m, config.block_n, config.block_k, piece) < 16:

@@ -10,8 +10,9 @@ import torch
 import fusedsl
 from examples import SMALL, read
 from fusedsl.codegen import emit
-from fusedsl.fuse import FEW_ROWS, for_few_rows, planned
+from fusedsl.fuse import FEW_ROWS, for_few_rows
 from fusedsl.ir import Kind
+from fusedsl.runtime.planning import planned
 from fusedsl.schedule import Target, choose
 from tests.codegen.harness import LOOPS, check, compiled, inputs_of, run
 from tests.fuse.harness import plan_of
@@ -43,8 +44,8 @@ def text_of(form: str, dtype: str = "bf16", k: int = 136, f: int = 264) -> str:
 def splits(program, rows: int) -> list[int]:
     """How many programs share a tile's K, kernel by kernel, in the interpreter."""
     env = {"M": rows}
-    plan = planned(program.plan, env)
     target = Target.interpreter()
+    plan = planned(program.plan, env, target)
     return [choose(plan, k, env, target, "tma").split for k in plan.kernels]
 
 

@@ -1,0 +1,135 @@
+"""Specialised projections on a GPU: every tail, every dtype, hard rows, and again and again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fusedsl
+from fusedsl.ir import evaluate
+from fusedsl.runtime import planning
+from fusedsl.runtime.device import target_of
+from fusedsl.schedule import may_specialise
+from tests.codegen.harness import check, error, inputs_of, run
+
+CUDA = torch.cuda.is_available()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not CUDA or not may_specialise(target_of(torch.device("cuda"))), reason="Hopper only"
+    ),
+]
+
+FORMS = {
+    "linear": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n}, {k}])
+        -> (y: {t}[M, {n}]) {{ y = linear(rms_norm(x, g, eps=1e-6), w); }}""",
+    "swiglu": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n2}, {k}])
+        -> (y: {t}[M, {n}]) {{ y = swiglu(linear(rms_norm(x, g, eps=1e-6), w)); }}""",
+    "bias": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n}, {k}],
+        b: weight {t}[{n}]) -> (y: {t}[M, {n}])
+        {{ y = silu(linear(rms_norm(x, g, eps=1e-6), w, b)); }}""",
+}
+FORM = pytest.mark.parametrize("form", FORMS)
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take statistics along wherever it can be done."""
+    monkeypatch.setattr(planning, "pays", lambda *_: True)
+
+
+def text_of(form: str, k: int = 136, n: int = 264, t: str = "bf16") -> str:
+    return FORMS[form].format(t=t, k=k, n=n, n2=2 * n)
+
+
+def is_specialised(program: fusedsl.Program, rows: int) -> bool:
+    engine = program._engine.planned({"M": rows}, target_of(torch.device("cuda")))
+    return any(kernel.specialised for kernel in engine.plan.kernels)
+
+
+@pytest.mark.parametrize("sizes", [(64, 8), (136, 264), (1000, 2880), (2048, 4104)])
+@pytest.mark.parametrize("rows", [65, 100, 1000, 4097])
+@FORM
+def test_tails(form: str, rows: int, sizes: tuple[int, int]) -> None:
+    program = fusedsl.compile(text_of(form, *sizes))
+    assert is_specialised(program, rows)
+    check(program, inputs_of(program.graph(), seed=rows, M=rows))
+
+
+@FORM
+def test_fp16(form: str) -> None:
+    program = fusedsl.compile(text_of(form, 1000, 2880, "fp16"))
+    check(program, inputs_of(program.graph(), M=1000))
+
+
+@FORM
+def test_as_written(form: str) -> None:
+    """Every rounding that the program has is kept, or the statistic is not taken along."""
+    program = fusedsl.compile(text_of(form, 1000, 520), numerics="as_written")
+    check(program, inputs_of(program.graph(), M=300))
+
+
+@FORM
+def test_hard_rows_stay_by_themselves(form: str) -> None:
+    program = fusedsl.compile(text_of(form, 1000, 520))
+    inputs = inputs_of(program.graph(), M=700)
+    plain = run(program, inputs)["y"]
+    x = inputs["x"]
+    hard = {5: float("nan"), 70: float("inf"), 130: -float("inf"), 699: float("nan")}
+    for row, value in hard.items():
+        x[row, row % 1000] = value
+    x[200] = 0.0
+    x[201] *= 1e18
+    x[202] *= 1e-18
+    x[203, 999] = 3e4
+    got, exact = run(program, inputs)["y"], evaluate(program.graph(), inputs)["y"]
+    for row in range(700):
+        if row in hard:
+            assert got[row].isnan().all(), row
+        elif 200 <= row <= 203:
+            assert got[row].isfinite().all(), row
+            assert error(got[row], exact[row]) < 8e-3, row
+        else:
+            assert torch.equal(got[row], plain[row]), row
+
+
+@FORM
+def test_repeats_bit_by_bit(form: str) -> None:
+    program = fusedsl.compile(text_of(form, 768, 3072))
+    inputs = inputs_of(program.graph(), M=5000)
+    first = run(program, inputs)["y"]
+    noise = torch.randn(4096, 4096, device="cuda")
+    for turn in range(30):
+        if turn % 3 == 0:
+            noise @= noise.T / 4096
+        assert torch.equal(run(program, inputs)["y"], first), turn
+
+
+def test_rows_with_a_pitch_and_rows_that_no_tensor_map_expresses() -> None:
+    program = fusedsl.compile(text_of("linear"))
+    inputs = inputs_of(program.graph(), M=300)
+    x, others = inputs["x"], [t for n, t in inputs.items() if n != "x"]
+    exact = evaluate(program.graph(), inputs)["y"]
+    for pitch in (144, 137):
+        wide = torch.full((300, pitch), float("nan"), dtype=x.dtype, device="cuda")
+        wide[:, :136] = x
+        with torch.no_grad():
+            assert error(program(wide[:, :136], *others), exact) < 5e-3, pitch
+    odd = fusedsl.compile(text_of("linear", 132, 264))
+    check(odd, inputs_of(odd.graph(), M=300))
+
+
+@FORM
+def test_in_a_cuda_graph(form: str) -> None:
+    program = fusedsl.compile(text_of(form, 768, 1536))
+    inputs = inputs_of(program.graph(), M=1500)
+    given = list(inputs.values())
+    with torch.no_grad():
+        first = program(*given).clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = program(*given)
+    given[0].mul_(2.0)
+    captured.fill_(float("nan"))
+    graph.replay()
+    assert error(captured, first.double()) < 1e-3

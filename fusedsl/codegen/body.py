@@ -41,7 +41,8 @@ class Body:
     each row, in the layout of a tile: to bring them there would take a barrier each. `held`: where
     tiles are loaded ahead, the scope at hand, "next" or "part", or "head" where it is the first
     columns of the next rows; `loads` and `heads` collect what is.
-    `staged`: tiles are stored in pieces through shared memory of the kernel's own.
+    `staged`: tiles are stored in pieces through shared memory of the kernel's own; `brought`: the
+    tile that is read from there, where it has been brought to.
     """
 
     plan: Plan
@@ -57,6 +58,7 @@ class Body:
     spread: bool = False
     held: str = ""
     staged: bool = False
+    brought: str = ""
     loads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
     heads: dict[tuple[str, str], Load] = field(default_factory=dict[tuple[str, str], "Load"])
 
@@ -134,6 +136,9 @@ class Body:
     def _load_line(
         self, value: str, name: str, layout: Layout, kind: TensorType, offset: str
     ) -> str:
+        if layout is Layout.TILE and self.staged:
+            assert value == self.brought and not offset
+            return fragment("load_tile_brought", name)
         if layout is Layout.TILE and self.descriptors:
             return fragment("load_tile_tma", name, self.tile_descriptor(value), offset)
         pointer = self.pointer(value)
@@ -382,7 +387,8 @@ class Body:
             lines.append(fragment("broadcast", name, var.name, self.width))
         if self.staged:
             desc = self.arg("_desc", "descriptor", value, block=(64, 64))
-            lines.append(fragment("store_tile_staged", name, desc, dtype))
+            macro = "store_tile_back" if self.brought else "store_tile_staged"
+            lines.append(fragment(macro, name, desc, dtype))
         elif self.descriptors and self.type_of(value).layout is Layout.TILE:
             lines.append(fragment("store_tile_tma", name, self.tile_descriptor(value), dtype))
         else:

@@ -56,7 +56,7 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
     texts = [out.text.strip("\n") for out in emitted]
     functions = [f for kernel in made for node in kernel.nodes for f in functions_of(node)]
     found = called_functions("\n".join(texts), functions)
-    helpers = [*map(gluon_source, found), skeleton_functions()]
+    helpers = [*map(gluon_source, found), *skeleton_functions("\n".join(texts))]
     slots = {"gluon": True, "helpers": helpers, "kernels": texts}
     text = render("program.py.jinja", header=list(header), **slots)
     sources = [KernelSource(k.name, k, out.args) for k, out in zip(made, emitted, strict=True)]

@@ -7,13 +7,14 @@ all they call exists there.
 from __future__ import annotations
 
 import ast
+import textwrap
 from functools import cache
 from typing import Any
 
 from fusedsl.codegen.body import Body
 from fusedsl.codegen.few_rows import recomputing
 from fusedsl.codegen.helpers import called_functions, source_of, title
-from fusedsl.codegen.kernels import Emitted, arguments, declared, epilogue, wrapped
+from fusedsl.codegen.kernels import COLUMNS, Emitted, arguments, declared, epilogue, wrapped
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import render, shared_functions
@@ -22,6 +23,8 @@ from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
 
 _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
+
+_FUNCTIONS = "gemm/specialised_functions.jinja"
 
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
 _LANGUAGE = frozenset(
@@ -35,7 +38,7 @@ _LOADED = ("a_desc", "b_desc")
 
 def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a projection can be made so: 16-bit operands, weights [N, K], an epilogue that loads
-    columns, rows and numbers and stores one tile of 16-bit values."""
+    columns, rows, numbers and at most one tile and stores one, both of the same 16-bit type."""
     if kernel.anchor is None or kernel.kind is not Kind.GEMM or kernel.streamed:
         return False
     streamed = anchor_operands(kernel.anchor)
@@ -49,8 +52,8 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     written = [plan.type_of(name) for name in kernel.writes]
     if len(written) != 1 or written[0].layout is not Layout.TILE or written[0].dtype.bytes != 2:
         return False
-    used = {name for node in kernel.steps for name in node.inputs} - kernel.computed
-    if any(plan.type_of(name).layout is Layout.TILE for name in used):
+    brought = [plan.type_of(name) for name in plan.tiles_read(kernel)]
+    if brought and brought != written:
         return False
     return all(_is_plain(node, kernel) for node in kernel.steps) and all(
         _speaks_gluon(function) for node in kernel.nodes for function in _called(node)
@@ -94,9 +97,12 @@ def emit_specialised(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) ->
     height = "HALF_N" if kernel.paired else "BLOCK_N"
     body.args["a_desc"] = Arg("a_desc", "descriptor", x, (64, "BLOCK_K"))
     body.args["b_desc"] = Arg("b_desc", "descriptor", w, (height, "BLOCK_K"))
+    (body.brought,) = plan.tiles_read(kernel) or ("",)
+    if body.brought:
+        body.arg("_desc", "descriptor", body.brought, block=(64, 64))
     slots, recomputed = _statistics(body, kernel)
     columns, side = epilogue(body, kernel, list(kernel.steps))
-    waits = [v.name for v in body.values.values() if v.layout is Layout.COLUMN]
+    waits = ", ".join(v.name for v in body.values.values() if v.layout is Layout.COLUMN)
     slots |= {"column_lines": recomputed + columns, "waits": waits, "side_lines": side}
     return _rendered(body, kernel, slots)
 
@@ -122,13 +128,14 @@ def _statistics(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list
 
 def _rendered(body: Body, kernel: KernelPlan, slots: dict[str, object]) -> Emitted:
     args = arguments(kernel, body, _CONFIG, str(slots))
-    inner = [arg for arg in args if arg.name not in _LOADED]
+    brings = body.args[f"descriptor:{body.brought}"].name if body.brought else ""
+    inner = [arg for arg in args if arg.name not in (*_LOADED, brings)]
     params = declared(inner)
     at = next(i for i, arg in enumerate(inner) if arg.name == "M")
-    rings = ["a_stages", "b_stages", "full", "empty"]
+    rings = ["a_stages", "b_stages", "full", "empty", *(["brought", "room"] if brings else [])]
     params = [*params[:at], *rings, *params[at:], "staged", "PART: tl.constexpr"]
     names = [arg.name for arg in inner]
-    passed = ", ".join([*names[:at], *rings, *names[at:]])
+    passed = textwrap.wrap(", ".join([*names[:at], *rings, *names[at:]]) + ",", COLUMNS - 16)
     (out,) = (body.args[f"descriptor:{name}"].name for name in kernel.writes)
     text = render(
         "gemm/specialised.py.jinja",
@@ -138,6 +145,8 @@ def _rendered(body: Body, kernel: KernelPlan, slots: dict[str, object]) -> Emitt
         kernel_params=wrapped(declared(args), len(f"def {kernel.name}():")),
         passed=passed,
         out=out,
+        brings=brings,
+        buffers=(2 if kernel.paired else 4) if brings else 2,
         paired=kernel.paired,
         **slots,
     )
@@ -149,6 +158,14 @@ def gluon_source(function: Any) -> str:
     return source_of(function).replace("@triton.jit", "@gluon.jit", 1)
 
 
-def skeleton_functions() -> str:
-    """The functions that all specialised projections of a file share."""
-    return shared_functions("gemm/specialised_functions.jinja")
+def skeleton_functions(text: str) -> list[str]:
+    """The functions that the specialised projections of a file share: those that `text` calls."""
+    found = [shared_functions(_FUNCTIONS, "functions")]
+    if "put(" in text:
+        found.append(shared_functions(_FUNCTIONS, "staging"))
+    if "put_back(" in text:
+        found.append(shared_functions(_FUNCTIONS, "staging_in_place"))
+    for name, brings in (("load_stages", False), ("load_stages_and_tile", True)):
+        if f"({name}," in text:
+            found.append(shared_functions(_FUNCTIONS, "loader", name, brings))
+    return found

@@ -41,9 +41,9 @@ def fragment(macro: str, *args: object) -> str:
     return str(getattr(_module("fragments.jinja"), macro)(*args)).strip("\n")
 
 
-def shared_functions(name: str) -> str:
-    """The functions that a file of macros holds for all kernels of an emitted file."""
-    return str(_module(name).functions()).strip("\n")
+def shared_functions(name: str, macro: str, *args: object) -> str:
+    """Functions that a macro of a file holds for all kernels of an emitted file."""
+    return str(getattr(_module(name), macro)(*args)).strip("\n")
 
 
 def main_loop(macro: str, *args: object) -> str:

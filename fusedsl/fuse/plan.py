@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from fusedsl.ir import Dim, Gathers, Graph, Kind, Node, TensorType
+from fusedsl.ir import Dim, Gathers, Graph, Kind, Layout, Node, TensorType
 
 
 class Form(Enum):
@@ -119,6 +119,12 @@ class Plan:
     def type_of(self, value: str) -> TensorType:
         """The type of a stored value."""
         return self.graph.types[value]
+
+    def tiles_read(self, kernel: KernelPlan) -> tuple[str, ...]:
+        """The stored tiles that the steps of a kernel read: those of a projection's epilogue."""
+        used = dict.fromkeys(name for node in kernel.steps for name in node.inputs)
+        given = (name for name in used if name not in kernel.computed)
+        return tuple(name for name in given if self.type_of(name).layout is Layout.TILE)
 
     def writer(self, value: str) -> KernelPlan | None:
         """The kernel that writes a value, if one does."""

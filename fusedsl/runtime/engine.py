@@ -30,7 +30,7 @@ from fusedsl.runtime.configure import Configurations
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import KernelLauncher
 from fusedsl.runtime.load import check_device, interprets, load
-from fusedsl.runtime.planning import is_chosen, taken_along, taking_along
+from fusedsl.runtime.planning import Change, change_of, changed, is_chosen
 from fusedsl.runtime.preparation import Compile, Preparation
 from fusedsl.runtime.recipe import EmptyRecipe, Recipe
 from fusedsl.schedule import Target, TileConfig
@@ -70,7 +70,7 @@ class Engine:
     lock: threading.RLock = field(default_factory=threading.RLock)
     _emitted: dict[str, Emitted] = field(default_factory=dict[str, Emitted])
     _launchers: dict[Any, KernelLauncher] = field(default_factory=dict[Any, KernelLauncher])
-    _along: dict[tuple[str, ...], Engine] = field(default_factory=dict[Any, "Engine"])
+    _changed: dict[Change, Engine] = field(default_factory=dict[Change, "Engine"])
     _bindings: weakref.WeakSet[Binding] = field(default_factory=weakref.WeakSet[Binding])
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Engine:
 
     def planned(self, env: Mapping[str, int], target: Target | None = None) -> Engine:
         """The engine that runs a call: this one, the one for few rows, or, on a target, one whose
-        projections take statistics along."""
+        projections are specialised."""
         if is_chosen(self.plan):
             return self
         if has_few_rows(self.plan, env):
@@ -103,15 +103,14 @@ class Engine:
             return self.few_rows
         if target is None or self.main_loop != "auto":
             return self
-        gone = taken_along(self.plan, env, target)
-        if not gone:
+        change = change_of(self.plan, env, target)
+        if change == Change():
             return self
-        names = tuple(kernel.name for kernel in gone)
-        if names not in self._along:
-            plan = taking_along(self.plan, gone)
-            options = {**self.options, "along": ", ".join(names)}
-            self._along[names] = Engine(self.source, plan, options, self.header)
-        return self._along[names]
+        if change not in self._changed:
+            options = {**self.options, "change": repr(change)}
+            plan = changed(self.plan, change)
+            self._changed[change] = Engine(self.source, plan, options, self.header)
+        return self._changed[change]
 
     def suited(
         self,

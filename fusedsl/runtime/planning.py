@@ -1,9 +1,10 @@
-"""Which plan runs: the program's own, the one for few rows, or one whose projections take
-statistics along. It depends on the sizes and on the target."""
+"""Which plan runs: the program's own, the one for few rows, or one whose
+projections are specialised. It depends on the sizes and on the target."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fusedsl.codegen import can_specialise
 from fusedsl.fuse import (
@@ -17,7 +18,15 @@ from fusedsl.fuse import (
     readers,
     without,
 )
-from fusedsl.schedule import Target, may_specialise, pays
+from fusedsl.schedule import Target, may_specialise, pays, pays_to_bring
+
+
+@dataclass(frozen=True)
+class Change:
+    """Which row kernels go, and which projections are specialised, by name."""
+
+    gone: tuple[str, ...] = ()
+    specialised: tuple[str, ...] = ()
 
 
 def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
@@ -27,7 +36,7 @@ def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
         return plan
     if has_few_rows(plan, env):
         return for_few_rows(plan)
-    return taking_along(plan, taken_along(plan, env, target))
+    return changed(plan, change_of(plan, env, target))
 
 
 def is_chosen(plan: Plan) -> bool:
@@ -35,19 +44,31 @@ def is_chosen(plan: Plan) -> bool:
     return any(kernel.form is not Form.TILED for kernel in plan.kernels)
 
 
-def taken_along(plan: Plan, env: Mapping[str, int], target: Target) -> tuple[KernelPlan, ...]:
-    """The row kernels whose statistics the projections that read them had better take along."""
+def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
+    """What had better change on a target: row kernels go whose statistics the projections that read
+    them take along, and projections have the tiles brought that their epilogues read."""
     if not may_specialise(target):
-        return ()
-    return tuple(k for k in plan.kernels if _goes(plan, k, env, target))
+        return Change()
+    gone = [k for k in plan.kernels if _goes(plan, k, env, target)]
+    specialised = [reader for kernel in gone for reader in readers(plan, kernel)]
+    specialised += [k for k in plan.kernels if _has_tile_brought(plan, k, env, target)]
+    names = dict.fromkeys(kernel.name for kernel in specialised)
+    return Change(tuple(kernel.name for kernel in gone), tuple(names))
 
 
-def taking_along(plan: Plan, gone: tuple[KernelPlan, ...]) -> Plan:
-    """The plan without these row kernels: their readers are specialised projections."""
-    if not gone:
+def changed(plan: Plan, change: Change) -> Plan:
+    """The plan with a change made."""
+    if change == Change():
         return plan
-    formed = [k for kernel in gone for k in readers(plan, kernel)]
+    gone = [k for k in plan.kernels if k.name in change.gone]
+    formed = [k for k in plan.kernels if k.name in change.specialised]
     return without(plan, gone, Form.SPECIALISED, formed)
+
+
+def _has_tile_brought(
+    plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
+) -> bool:
+    return can_specialise(plan, kernel) and pays_to_bring(plan, kernel, env, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

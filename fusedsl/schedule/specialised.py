@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.schedule.classes import row_class
@@ -25,6 +26,9 @@ TILE_M, TILE_N, STEP = 128, 256, 64
 
 #: Fewest rounds of tiles on every multiprocessor: fewer leave much of the last one idle.
 _ROUNDS = 2
+
+#: The least share of the tiles' room, over all rounds, that the product fills.
+_FILLED = 0.8
 
 #: Rates of an H200 for the rule alone: bytes and operations in a microsecond; a launch in
 #: microseconds.
@@ -58,37 +62,62 @@ def pays(
 ) -> bool:
     """Whether its readers had better take a row kernel's statistic along. Depends on the rows
     through their class alone."""
-    rows = row_class(statistic.rows.bind(env))
-    multiplied = 0.0
-    for kernel in readers:
-        assert kernel.anchor is not None
-        cols = max(1, kernel.cols.bind(env))
-        depth = max(1, plan.type_of(anchor_operands(kernel.anchor)[0]).cols.bind(env))
-        if cols % 8 or depth % 8:  # rows that no tensor map expresses
-            return False
-        wide = cols * (2 if kernel.paired else 1)
-        tiles = -(-rows // TILE_M) * -(-wide // TILE_N)
-        if tiles < _ROUNDS * target.sms:
-            return False
-        multiplied += 2 * rows * wide * depth / _FLOPS
+    if not readers or not all(_fills(plan, kernel, env, target) for kernel in readers):
+        return False
     (read,) = statistic.reads
     kind = plan.type_of(read)
+    rows = row_class(statistic.rows.bind(env))
     passed = _LAUNCH + kind.dtype.bytes * rows * kind.cols.bind(env) / _MEMORY
-    return bool(readers) and passed > _WORTH * multiplied
+    return passed > _WORTH * sum(_multiplied(plan, kernel, env) for kernel in readers)
 
 
-def choose_specialised(target: Target) -> TileConfig:
-    """Their configuration; `warps` are those of a group."""
-    return TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, programs=target.sms)
+def pays_to_bring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether a projection whose epilogue reads a tile had better have it brought."""
+    return bool(plan.tiles_read(kernel)) and _fills(plan, kernel, env, target)
+
+
+def _extent(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> tuple[int, int, int]:
+    """Rows of the class, columns of the product, and depth."""
+    assert kernel.anchor is not None
+    cols = max(1, kernel.cols.bind(env)) * (2 if kernel.paired else 1)
+    depth = max(1, plan.type_of(anchor_operands(kernel.anchor)[0]).cols.bind(env))
+    return row_class(kernel.rows.bind(env)), cols, depth
+
+
+def _multiplied(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> float:
+    """Microseconds of the product."""
+    rows, cols, depth = _extent(plan, kernel, env)
+    return 2 * rows * cols * depth / _FLOPS
+
+
+def _fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether tiles keep all multiprocessors busy, and tensor maps express the rows."""
+    rows, cols, depth = _extent(plan, kernel, env)
+    if cols // (2 if kernel.paired else 1) % 8 or depth % 8:
+        return False
+    tiles = -(-rows // TILE_M) * -(-cols // TILE_N)
+    rounds = -(-tiles // target.sms)
+    used = rows * cols / (rounds * target.sms * TILE_M * TILE_N)
+    return tiles >= _ROUNDS * target.sms and used > _FILLED
+
+
+def choose_specialised(kernel: KernelPlan, brings: bool, target: Target) -> TileConfig:
+    """Their configuration; `warps` are those of a group. `brings`: whether the epilogue reads a
+    tile."""
+    config = TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, programs=target.sms)
+    while specialised_bytes(config, kernel.paired, brings) > target.shared_limit:
+        config = replace(config, stages=config.stages - 1)
+    return config
 
 
 def variants(default: TileConfig) -> list[TileConfig]:
     """Configurations worth timing."""
-    fields = dict(default.__dict__)
-    return [TileConfig(**{**fields, "group_m": group}) for group in (4, 8, 16)]
+    return [replace(default, group_m=group) for group in (4, 8, 16)]
 
 
-def specialised_problem(config: TileConfig, target: Target) -> str | None:
+def specialised_problem(
+    kernel: KernelPlan, brings: bool, config: TileConfig, target: Target
+) -> str | None:
     """Why a specialised projection cannot have a configuration, or None if it can."""
     if not may_specialise(target):
         return f"no specialised projections on {target.name}"
@@ -97,14 +126,17 @@ def specialised_problem(config: TileConfig, target: Target) -> str | None:
         return f"a tile of {shape}"
     if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
         return f"{config.programs} programs, precision {config.precision}"
-    used = specialised_bytes(config)
+    used = specialised_bytes(config, kernel.paired, brings)
     if config.stages < 2 or used > target.shared_limit:
         return f"{used} of {target.shared_limit} bytes of shared memory"
     return None
 
 
-def specialised_bytes(config: TileConfig) -> int:
-    """Shared memory in bytes: the stages, two buffers of 64 x 64 for the stores of each group, and
-    two barriers for each stage, all of 16-bit values."""
+def specialised_bytes(config: TileConfig, paired: bool, brings: bool) -> int:
+    """Shared memory in bytes, all of 16-bit values: the stages and two barriers for each, and what
+    results are staged in, 64 x 64 at a time: two buffers of each group, or where a tile is brought
+    to them, all that a group has of it."""
+    width = config.block_n // 2 if paired else config.block_n
+    buffers = width // 64 if brings else 2
     stages = config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)
-    return stages + 2 * 2 * 64 * 64 * 2 + 1024
+    return stages + 2 * buffers * 64 * 64 * 2 + 1024

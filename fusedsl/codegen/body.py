@@ -42,7 +42,7 @@ class Body:
     tiles are loaded ahead, the scope at hand, "next" or "part", or "head" where it is the first
     columns of the next rows; `loads` and `heads` collect what is.
     `staged`: tiles are stored in pieces through shared memory of the kernel's own; `brought`: the
-    tile that is read from there, where it has been brought to.
+    tile whose pieces are found in shared memory.
     """
 
     plan: Plan
@@ -387,8 +387,7 @@ class Body:
             lines.append(fragment("broadcast", name, var.name, self.width))
         if self.staged:
             desc = self.arg("_desc", "descriptor", value, block=(64, 64))
-            macro = "store_tile_back" if self.brought else "store_tile_staged"
-            lines.append(fragment(macro, name, desc, dtype))
+            lines.append(fragment("store_tile_staged", name, desc, dtype))
         elif self.descriptors and self.type_of(value).layout is Layout.TILE:
             lines.append(fragment("store_tile_tma", name, self.tile_descriptor(value), dtype))
         else:

@@ -38,7 +38,7 @@ _LOADED = ("a_desc", "b_desc")
 
 def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a projection can be made so: 16-bit operands, weights [N, K], an epilogue that loads
-    columns, rows, numbers and at most one tile and stores one, both of the same 16-bit type."""
+    columns, rows, numbers and at most one tile of the operands' type and stores one of 16 bits."""
     if kernel.anchor is None or kernel.kind is not Kind.GEMM or kernel.streamed:
         return False
     streamed = anchor_operands(kernel.anchor)
@@ -53,7 +53,7 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     if len(written) != 1 or written[0].layout is not Layout.TILE or written[0].dtype.bytes != 2:
         return False
     brought = [plan.type_of(name) for name in plan.tiles_read(kernel)]
-    if brought and brought != written:
+    if brought and (brought != written or brought[0].dtype is not kinds[0].dtype):
         return False
     return all(_is_plain(node, kernel) for node in kernel.steps) and all(
         _speaks_gluon(function) for node in kernel.nodes for function in _called(node)
@@ -132,7 +132,7 @@ def _rendered(body: Body, kernel: KernelPlan, slots: dict[str, object]) -> Emitt
     inner = [arg for arg in args if arg.name not in (*_LOADED, brings)]
     params = declared(inner)
     at = next(i for i, arg in enumerate(inner) if arg.name == "M")
-    rings = ["a_stages", "b_stages", "full", "empty", *(["brought", "room"] if brings else [])]
+    rings = ["a_stages", "b_stages", "full", "empty"]
     params = [*params[:at], *rings, *params[at:], "staged", "PART: tl.constexpr"]
     names = [arg.name for arg in inner]
     passed = textwrap.wrap(", ".join([*names[:at], *rings, *names[at:]]) + ",", COLUMNS - 16)
@@ -146,7 +146,6 @@ def _rendered(body: Body, kernel: KernelPlan, slots: dict[str, object]) -> Emitt
         passed=passed,
         out=out,
         brings=brings,
-        buffers=(2 if kernel.paired else 4) if brings else 2,
         paired=kernel.paired,
         **slots,
     )
@@ -161,10 +160,6 @@ def gluon_source(function: Any) -> str:
 def skeleton_functions(text: str) -> list[str]:
     """The functions that the specialised projections of a file share: those that `text` calls."""
     found = [shared_functions(_FUNCTIONS, "functions")]
-    if "put(" in text:
-        found.append(shared_functions(_FUNCTIONS, "staging"))
-    if "put_back(" in text:
-        found.append(shared_functions(_FUNCTIONS, "staging_in_place"))
     for name, brings in (("load_stages", False), ("load_stages_and_tile", True)):
         if f"({name}," in text:
             found.append(shared_functions(_FUNCTIONS, "loader", name, brings))

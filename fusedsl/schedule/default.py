@@ -35,7 +35,7 @@ def choose(
     if kernel.few_rows:
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
     if kernel.specialised:
-        return replace(choose_specialised(kernel, bool(plan.tiles_read(kernel)), target), fast=fast)
+        return replace(choose_specialised(target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:

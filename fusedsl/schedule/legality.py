@@ -54,7 +54,7 @@ def problem(
     if kernel.kind is not Kind.GEMM:
         return _rows_problem(kernel, config)
     if kernel.specialised:
-        return specialised_problem(kernel, bool(plan.tiles_read(kernel)), config, target)
+        return specialised_problem(config, target)
     return _gemm_problem(plan, kernel, config, target, main_loop)
 
 

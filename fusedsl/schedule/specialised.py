@@ -101,13 +101,9 @@ def _fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Targe
     return tiles >= _ROUNDS * target.sms and used > _FILLED
 
 
-def choose_specialised(kernel: KernelPlan, brings: bool, target: Target) -> TileConfig:
-    """Their configuration; `warps` are those of a group. `brings`: whether the epilogue reads a
-    tile."""
-    config = TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, programs=target.sms)
-    while specialised_bytes(config, kernel.paired, brings) > target.shared_limit:
-        config = replace(config, stages=config.stages - 1)
-    return config
+def choose_specialised(target: Target) -> TileConfig:
+    """Their configuration; `warps` are those of a group."""
+    return TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, programs=target.sms)
 
 
 def variants(default: TileConfig) -> list[TileConfig]:
@@ -115,9 +111,7 @@ def variants(default: TileConfig) -> list[TileConfig]:
     return [replace(default, group_m=group) for group in (4, 8, 16)]
 
 
-def specialised_problem(
-    kernel: KernelPlan, brings: bool, config: TileConfig, target: Target
-) -> str | None:
+def specialised_problem(config: TileConfig, target: Target) -> str | None:
     """Why a specialised projection cannot have a configuration, or None if it can."""
     if not may_specialise(target):
         return f"no specialised projections on {target.name}"
@@ -126,17 +120,14 @@ def specialised_problem(
         return f"a tile of {shape}"
     if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
         return f"{config.programs} programs, precision {config.precision}"
-    used = specialised_bytes(config, kernel.paired, brings)
+    used = specialised_bytes(config)
     if config.stages < 2 or used > target.shared_limit:
         return f"{used} of {target.shared_limit} bytes of shared memory"
     return None
 
 
-def specialised_bytes(config: TileConfig, paired: bool, brings: bool) -> int:
-    """Shared memory in bytes, all of 16-bit values: the stages and two barriers for each, and what
-    results are staged in, 64 x 64 at a time: two buffers of each group, or where a tile is brought
-    to them, all that a group has of it."""
-    width = config.block_n // 2 if paired else config.block_n
-    buffers = width // 64 if brings else 2
+def specialised_bytes(config: TileConfig) -> int:
+    """Shared memory in bytes, all of 16-bit values: the stages and two barriers for each, and two
+    buffers of 64 x 64 in which each group stages what it stores."""
     stages = config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)
-    return stages + 2 * buffers * 64 * 64 * 2 + 1024
+    return stages + 2 * 2 * 64 * 64 * 2 + 1024

@@ -94,7 +94,7 @@ def test_hard_rows_stay_by_themselves(form: str) -> None:
     got, exact = run(program, inputs)["y"], evaluate(program.graph(), inputs)["y"]
     for row in range(700):
         if row in hard:
-            assert got[row].isnan().all(), row
+            assert not got[row][~exact[row].isfinite()].isfinite().any(), row
         elif 200 <= row <= 203:
             assert got[row].isfinite().all(), row
             assert error(got[row], exact[row]) < 8e-3, row
@@ -138,7 +138,9 @@ def test_in_a_cuda_graph(form: str) -> None:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             captured = program(*given)
-    given[0].mul_(2.0)
+    given[0].copy_(given[0].flip(0))
+    with torch.no_grad():
+        expected = program(*given)
     captured.fill_(float("nan"))
     graph.replay()
-    assert error(captured, first.double()) < 1e-3
+    assert torch.equal(captured, expected) and not torch.equal(first, expected)

@@ -11,7 +11,15 @@
 | `plan` | the result |
 """
 
-from fusedsl.fuse.along import adds_up, can_go, readers, without
+from fusedsl.fuse.along import (
+    LeftSum,
+    adds_up,
+    can_go,
+    left_sums,
+    readers,
+    without,
+    without_sums,
+)
 from fusedsl.fuse.assemble import fuse
 from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.few_rows import FEW_ROWS, for_few_rows, has_few_rows
@@ -24,6 +32,7 @@ __all__ = [
     "CostModel",
     "Form",
     "KernelPlan",
+    "LeftSum",
     "Plan",
     "adds_up",
     "anchor_operands",
@@ -33,6 +42,8 @@ __all__ = [
     "has_few_rows",
     "is_pick",
     "is_reduction",
+    "left_sums",
     "readers",
     "without",
+    "without_sums",
 ]

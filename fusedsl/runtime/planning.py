@@ -10,21 +10,26 @@ from fusedsl.codegen import can_specialise
 from fusedsl.fuse import (
     Form,
     KernelPlan,
+    LeftSum,
     Plan,
     adds_up,
     can_go,
     for_few_rows,
     has_few_rows,
+    left_sums,
     readers,
     without,
+    without_sums,
 )
-from fusedsl.schedule import Target, may_specialise, pays, pays_to_bring
+from fusedsl.schedule import Target, fills, may_specialise, pays
 
 
 @dataclass(frozen=True)
 class Change:
-    """Which row kernels go, and which projections are specialised, by name."""
+    """Which partial sums are not left, which row kernels go, and which projections are specialised
+    beside their readers; by name."""
 
+    sums: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     specialised: tuple[str, ...] = ()
 
@@ -45,30 +50,43 @@ def is_chosen(plan: Plan) -> bool:
 
 
 def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
-    """What had better change on a target: row kernels go whose statistics the projections that read
-    them take along, and projections have the tiles brought that their epilogues read."""
+    """What had better change on a target: projections take along the statistics of what they
+    stream, so that no kernel before does, and have the tiles brought that their epilogues read."""
     if not may_specialise(target):
         return Change()
-    gone = [k for k in plan.kernels if _goes(plan, k, env, target)]
-    specialised = [reader for kernel in gone for reader in readers(plan, kernel)]
-    specialised += [k for k in plan.kernels if _has_tile_brought(plan, k, env, target)]
-    names = dict.fromkeys(kernel.name for kernel in specialised)
-    return Change(tuple(kernel.name for kernel in gone), tuple(names))
+    sums = [left for left in left_sums(plan) if _taken(plan, left, env, target)]
+    plan = without_sums(plan, sums, Form.SPECIALISED)
+    gone = [k.name for k in plan.kernels if _goes(plan, k, env, target)]
+    brings = [k.name for k in plan.kernels if _has_tile_brought(plan, k, env, target)]
+    return Change(tuple(left.node.name for left in sums), tuple(gone), tuple(brings))
 
 
 def changed(plan: Plan, change: Change) -> Plan:
     """The plan with a change made."""
     if change == Change():
         return plan
+    sums = [left for left in left_sums(plan) if left.node.name in change.sums]
+    plan = without_sums(plan, sums, Form.SPECIALISED)
     gone = [k for k in plan.kernels if k.name in change.gone]
     formed = [k for k in plan.kernels if k.name in change.specialised]
+    formed += [reader for kernel in gone for reader in readers(plan, kernel)]
     return without(plan, gone, Form.SPECIALISED, formed)
+
+
+def _taken(plan: Plan, left: LeftSum, env: Mapping[str, int], target: Target) -> bool:
+    """Whether the readers of partial sums can take them, and fill the machine."""
+    plan = without_sums(plan, [left], Form.SPECIALISED)
+    found = [k for k in plan.kernels if k.name in left.readers]
+    return all(can_specialise(plan, k) and fills(plan, k, env, target) for k in found)
 
 
 def _has_tile_brought(
     plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
 ) -> bool:
-    return can_specialise(plan, kernel) and pays_to_bring(plan, kernel, env, target)
+    """Whether the epilogue reads a tile, and the projection can be specialised and fills the
+    machine."""
+    brings = kernel.anchor is not None and bool(plan.tiles_read(kernel))
+    return brings and can_specialise(plan, kernel) and fills(plan, kernel, env, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

@@ -36,7 +36,7 @@ from fusedsl.schedule.rows import (
 from fusedsl.schedule.signature import Extent, family, signature
 from fusedsl.schedule.sizes import MAX_THREADS, power_of_two
 from fusedsl.schedule.space import candidates
-from fusedsl.schedule.specialised import may_specialise, pays, pays_to_bring
+from fusedsl.schedule.specialised import fills, may_specialise, pays
 from fusedsl.schedule.target import Target, usable_loop
 
 __all__ = [
@@ -55,11 +55,11 @@ __all__ = [
     "candidates",
     "choose",
     "family",
+    "fills",
     "is_resident",
     "is_shared",
     "may_specialise",
     "pays",
-    "pays_to_bring",
     "power_of_two",
     "problem",
     "row_class",

@@ -62,18 +62,13 @@ def pays(
 ) -> bool:
     """Whether its readers had better take a row kernel's statistic along. Depends on the rows
     through their class alone."""
-    if not readers or not all(_fills(plan, kernel, env, target) for kernel in readers):
+    if not readers or not all(fills(plan, kernel, env, target) for kernel in readers):
         return False
     (read,) = statistic.reads
     kind = plan.type_of(read)
     rows = row_class(statistic.rows.bind(env))
     passed = _LAUNCH + kind.dtype.bytes * rows * kind.cols.bind(env) / _MEMORY
     return passed > _WORTH * sum(_multiplied(plan, kernel, env) for kernel in readers)
-
-
-def pays_to_bring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
-    """Whether a projection whose epilogue reads a tile had better have it brought."""
-    return bool(plan.tiles_read(kernel)) and _fills(plan, kernel, env, target)
 
 
 def _extent(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> tuple[int, int, int]:
@@ -90,7 +85,7 @@ def _multiplied(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> float
     return 2 * rows * cols * depth / _FLOPS
 
 
-def _fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+def fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether tiles keep all multiprocessors busy, and tensor maps express the rows."""
     rows, cols, depth = _extent(plan, kernel, env)
     if cols // (2 if kernel.paired else 1) % 8 or depth % 8:

@@ -83,7 +83,7 @@ def _taking(kernel: KernelPlan, gone: Sequence[KernelPlan], form: Form) -> Kerne
     steps = tuple(dict.fromkeys(node for k in gone for node in k.steps))
     made = {name for k in gone for name in k.writes}
     reads = tuple(name for name in kernel.reads if name not in made)
-    return replace(kernel, form=form, recomputed=steps, reads=reads)
+    return replace(kernel, form=form, recomputed=(*kernel.recomputed, *steps), reads=reads)
 
 
 @dataclass(frozen=True)

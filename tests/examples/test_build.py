@@ -56,6 +56,14 @@ def test_kernels_of_other_heights_fit_hopper(rows: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["rmsnorm_qkv", "decoder_stack"])
+def test_specialised_kernels_fit_hopper(name: str, tmp_path: Path) -> None:
+    plan = planned(fusedsl.compile(read(name)).plan, {"M": 8192}, Target.parse("sm_90"))
+    assert any(kernel.specialised for kernel in plan.kernels)
+    _check(name, ("sm_90",), "bf16", 8192, tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [16, 64])
 @pytest.mark.parametrize("name", ["llama_mlp", "gpt2_mlp"])
 def test_kernels_of_few_rows_fit_hopper(name: str, rows: int, tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""Specialised projections: what is emitted of them, and what cannot be."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+import pytest
+
+from fusedsl.codegen import can_specialise, emit
+from fusedsl.codegen.kernels import COLUMNS
+from fusedsl.fuse import Form, Plan, can_go, left_sums, readers, without, without_sums
+from fusedsl.ir import Kind
+from tests.fuse.harness import plan_of
+
+QKV = """kernel normed(x: bf16[M, 2048], g: weight bf16[2048], w: weight bf16[3072, 2048])
+    -> (qkv: bf16[M, 3072]) { qkv = linear(rms_norm(x, g), w); }"""
+BLOCK = """kernel block(x: bf16[M, 256], z: bf16[M, 256], w: weight bf16[256, 256],
+    g: weight bf16[256], v: weight bf16[512, 256], b: weight bf16[512]) -> (y: bf16[M, 256]) {
+  s = linear(x, w) + z; y = swiglu(linear(rms_norm(s, g), v, b)) + s; }"""
+
+
+def specialised(text: str) -> Plan:
+    """A plan all of whose projections are specialised."""
+    plan = plan_of(text)
+    plan = without_sums(plan, list(left_sums(plan)), Form.SPECIALISED)
+    gone = [k for k in plan.kernels if can_go(plan, k)]
+    assert all(readers(plan, k) for k in gone)
+    projections = [k for k in plan.kernels if k.kind is Kind.GEMM]
+    assert all(can_specialise(plan, k) for k in projections)
+    return without(plan, gone, Form.SPECIALISED, projections)
+
+
+@pytest.mark.parametrize(("name", "text"), [("normed", QKV), ("block", BLOCK)])
+def test_emitted_text(name: str, text: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"specialised/{name}.py", emit(specialised(text), main_loop="specialised").text)
+
+
+@pytest.mark.parametrize("numerics", ["moved", "as_written"])
+@pytest.mark.parametrize("text", [QKV, BLOCK])
+def test_a_file_that_stands_alone(text: str, numerics: str) -> None:
+    source = emit(specialised(text), main_loop="specialised", numerics=numerics)
+    tree = ast.parse(source.text)
+    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    known = {"range", "min", "fence_async_shared"}
+    known |= {"warpgroup_mma", "warpgroup_mma_init", "warpgroup_mma_wait"}
+    assert called <= defined | known
+    assert {k.name for k in source.kernels} <= defined
+    assert "triton.jit" not in source.text
+    long = [n for n in source.text.split("\n") if len(n) > COLUMNS and "  # " not in n]
+    assert not long, "but for comments that quote the program"
+
+
+def test_the_other_files_are_without_them() -> None:
+    plan = specialised(BLOCK)
+    assert emit(plan, main_loop="tma").kernels == ()
+    assert len(emit(plan, main_loop="specialised").kernels) == len(plan.kernels) == 2
+
+
+HEAD = "kernel k(x: {t}[M, 64], z: {z}[M, 32], w: weight {t}[{w}]) -> ({out}) {{ {body} }}"
+ADDED = {"t": "bf16", "z": "bf16", "w": "32, 64", "out": "y: bf16[M, 32]"}
+
+
+@pytest.mark.parametrize(
+    ("body", "changes"),
+    [
+        ("y = linear(x, w) + z;", {"t": "fp32", "z": "fp32", "out": "y: fp32[M, 32]"}),
+        ("y = matmul(x, w) + z;", {"w": "64, 32"}),
+        ("y = add(linear(x, w), z, out_dtype=fp32);", {"out": "y: fp32[M, 32]"}),
+        ("y = add(linear(x, w), z, out_dtype=bf16);", {"z": "fp16"}),
+        ("y = linear(x, w) + z; u = silu(y);", {"out": "y: bf16[M, 32], u: bf16[M, 32]"}),
+        ("y = linear(x, w) + z; u = row_mean(y);", {"out": "y: bf16[M, 32], u: bf16[M, 1]"}),
+    ],
+    ids=["fp32", "weights [K, N]", "an fp32 result", "another type", "two results", "a statistic"],
+)
+def test_what_cannot_be_specialised(body: str, changes: dict[str, str]) -> None:
+    plan = plan_of(HEAD.format(body=body, **{**ADDED, **changes}))
+    projections = [k for k in plan.kernels if k.kind is Kind.GEMM]
+    assert projections and not any(can_specialise(plan, k) for k in projections)
+
+
+def test_what_can() -> None:
+    plan = plan_of(HEAD.format(body="y = linear(x, w) + z;", **ADDED).replace("bf16", "fp16"))
+    assert all(can_specialise(plan, k) for k in plan.kernels)

@@ -30,7 +30,7 @@ from fusedsl.runtime.configure import Configurations
 from fusedsl.runtime.device import on_device, target_of
 from fusedsl.runtime.launch import KernelLauncher
 from fusedsl.runtime.load import check_device, interprets, load
-from fusedsl.runtime.planning import is_chosen, taken_along, taking_along
+from fusedsl.runtime.planning import in_turn, is_chosen, taken_along, taken_in_turn, taking_along
 from fusedsl.runtime.preparation import Compile, Preparation
 from fusedsl.runtime.recipe import EmptyRecipe, Recipe
 from fusedsl.schedule import Target, TileConfig
@@ -70,7 +70,7 @@ class Engine:
     lock: threading.RLock = field(default_factory=threading.RLock)
     _emitted: dict[str, Emitted] = field(default_factory=dict[str, Emitted])
     _launchers: dict[Any, KernelLauncher] = field(default_factory=dict[Any, KernelLauncher])
-    _along: dict[tuple[str, ...], Engine] = field(default_factory=dict[Any, "Engine"])
+    _along: dict[tuple[tuple[str, ...], ...], Engine] = field(default_factory=dict[Any, "Engine"])
     _bindings: weakref.WeakSet[Binding] = field(default_factory=weakref.WeakSet[Binding])
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Engine:
 
     def planned(self, env: Mapping[str, int], target: Target | None = None) -> Engine:
         """The engine that runs a call: this one, the one for few rows, or, on a target, one whose
-        projections take statistics along."""
+        projections take statistics along or whose warps take tiles in turn."""
         if is_chosen(self.plan):
             return self
         if has_few_rows(self.plan, env):
@@ -104,12 +104,13 @@ class Engine:
         if target is None or self.main_loop != "auto":
             return self
         gone = taken_along(self.plan, env, target)
-        if not gone:
+        turned = taken_in_turn(self.plan, gone, env, target)
+        if not gone and not turned:
             return self
-        names = tuple(kernel.name for kernel in gone)
+        names = tuple(kernel.name for kernel in gone), tuple(kernel.name for kernel in turned)
         if names not in self._along:
-            plan = taking_along(self.plan, gone)
-            options = {**self.options, "along": ", ".join(names)}
+            plan = taking_along(in_turn(self.plan, turned), gone)
+            options = {**self.options, "along": ", ".join(names[0]), "in_turn": ", ".join(names[1])}
             self._along[names] = Engine(self.source, plan, options, self.header)
         return self._along[names]
 

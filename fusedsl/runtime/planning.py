@@ -1,11 +1,12 @@
 """Which plan runs: the program's own, the one for few rows, or one whose projections take
-statistics along. It depends on the sizes and on the target."""
+statistics along or whose warps take tiles in turn. It depends on the sizes and on the target."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from fusedsl.codegen import can_specialise
+from fusedsl.codegen import can_specialise, can_take_turns
 from fusedsl.fuse import (
     Form,
     KernelPlan,
@@ -17,7 +18,7 @@ from fusedsl.fuse import (
     readers,
     without,
 )
-from fusedsl.schedule import Target, may_specialise, pays
+from fusedsl.schedule import Target, may_specialise, pays, pays_in_turn
 
 
 def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
@@ -27,7 +28,8 @@ def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
         return plan
     if has_few_rows(plan, env):
         return for_few_rows(plan)
-    return taking_along(plan, taken_along(plan, env, target))
+    gone = taken_along(plan, env, target)
+    return taking_along(in_turn(plan, taken_in_turn(plan, gone, env, target)), gone)
 
 
 def is_chosen(plan: Plan) -> bool:
@@ -48,6 +50,29 @@ def taking_along(plan: Plan, gone: tuple[KernelPlan, ...]) -> Plan:
         return plan
     formed = [k for kernel in gone for k in readers(plan, kernel)]
     return without(plan, gone, Form.SPECIALISED, formed)
+
+
+def taken_in_turn(
+    plan: Plan, gone: tuple[KernelPlan, ...], env: Mapping[str, int], target: Target
+) -> tuple[KernelPlan, ...]:
+    """The projections whose tiles two groups of warps had better take in turn, among those that
+    take nothing along of the row kernels `gone`."""
+    if not may_specialise(target):
+        return ()
+    taking = [k for kernel in gone for k in readers(plan, kernel)]
+    return tuple(
+        k
+        for k in plan.kernels
+        if k not in taking and can_take_turns(plan, k) and pays_in_turn(plan, k, env, target)
+    )
+
+
+def in_turn(plan: Plan, turned: tuple[KernelPlan, ...]) -> Plan:
+    """The plan with these projections taken in turn."""
+    if not turned:
+        return plan
+    kernels = (replace(k, form=Form.IN_TURN) if k in turned else k for k in plan.kernels)
+    return replace(plan, kernels=tuple(kernels))
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

@@ -24,7 +24,7 @@ _RELEASE = "3.6."
 TILE_M, TILE_N, STEP = 128, 256, 64
 
 #: Fewest rounds of tiles on every multiprocessor: fewer leave much of the last one idle.
-_ROUNDS = 2
+ROUNDS = 2
 
 #: Rates of an H200 for the rule alone: bytes and operations in a microsecond; a launch in
 #: microseconds.
@@ -68,7 +68,7 @@ def pays(
             return False
         wide = cols * (2 if kernel.paired else 1)
         tiles = -(-rows // TILE_M) * -(-wide // TILE_N)
-        if tiles < _ROUNDS * target.sms:
+        if tiles < ROUNDS * target.sms:
             return False
         multiplied += 2 * rows * wide * depth / _FLOPS
     (read,) = statistic.reads

@@ -16,9 +16,14 @@ _RINGS = ("a_stages", "b_stages", "rest_stages", "full", "empty", "turn")
 
 
 def can_take_turns(plan: Plan, kernel: KernelPlan) -> bool:
-    """Whether a projection can be made so: what specialised ones ask for, and every value of the
-    epilogue is one of the projection."""
-    return not kernel.paired and not kernel.recomputed and can_specialise(plan, kernel)
+    """Whether a projection can be made so: what specialised ones ask for, one tile of sums, no
+    tile loaded, and nothing of the streamed operand but its products."""
+    used = {name for node in kernel.steps for name in node.inputs} - kernel.computed
+    if kernel.paired or kernel.recomputed or kernel.streamed:
+        return False
+    if any(plan.type_of(name).layout is Layout.TILE for name in used):
+        return False
+    return can_specialise(plan, kernel)
 
 
 def emit_in_turn(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitted:

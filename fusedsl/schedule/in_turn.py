@@ -37,7 +37,7 @@ def pays_in_turn(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     depth = max(1, plan.type_of(anchor_operands(kernel.anchor)[0]).cols.bind(env))
     if cols % 8 or depth % 8:  # rows that no tensor map expresses
         return False
-    tiles = -(-rows // TILE_M) * -(-cols // NARROW)
+    tiles = -(-rows // TILE_M) * -(-cols // NARROW)  # of which each group takes half
     return depth <= _DEEPEST and tiles >= 2 * ROUNDS * target.sms and _operations(kernel) >= _HEAVY
 
 

@@ -49,8 +49,10 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return request.param
 
 
-def compiled(form: str, k: int = 136, n: int = 264, t: str = "bf16", **options: str):
-    return fusedsl.compile(FORMS[form].format(t=t, k=k, n=n), **options)
+def compiled(
+    form: str, k: int = 136, n: int = 264, t: str = "bf16", numerics: str = "moved"
+) -> fusedsl.Program:
+    return fusedsl.compile(FORMS[form].format(t=t, k=k, n=n), numerics=numerics)
 
 
 def is_in_turn(program: fusedsl.Program, rows: int) -> bool:
@@ -58,7 +60,7 @@ def is_in_turn(program: fusedsl.Program, rows: int) -> bool:
     return any(kernel.in_turn for kernel in engine.plan.kernels)
 
 
-@pytest.mark.parametrize("sizes", [(64, 8), (136, 264), (1000, 2880), (2048, 4104)])
+@pytest.mark.parametrize("sizes", [(64, 8), (136, 264), (1000, 2880)])
 @pytest.mark.parametrize("rows", [65, 100, 1000, 4097])
 @FORM
 def test_tails(form: str, rows: int, sizes: tuple[int, int]) -> None:
@@ -129,10 +131,13 @@ def test_in_a_cuda_graph(form: str) -> None:
     program = compiled(form, 768, 1536)
     given = list(inputs_of(program.graph(), M=1500).values())
     with torch.no_grad():
-        first = program(*given).clone()
+        eager = program(*given)
+        assert isinstance(eager, torch.Tensor)
+        first = eager.clone()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             captured = program(*given)
+    assert isinstance(captured, torch.Tensor)
     captured.fill_(float("nan"))
     graph.replay()
     assert torch.equal(captured, first)

@@ -6,6 +6,7 @@
 | `kernels` | fills one skeleton from one kernel plan |
 | `rows` | the slots of row kernels |
 | `specialised` | specialised projections, in Gluon |
+| `in_turn` | those of two groups on tiles of their own |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `tiles` | per-tile states and picks of a projection's epilogue |
 | `scales` | factors that a statistic applies once for each row |
@@ -16,6 +17,7 @@
 """
 
 from fusedsl.codegen.emit import emit
+from fusedsl.codegen.in_turn import can_take_turns
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     COUNTERS,
@@ -38,6 +40,7 @@ __all__ = [
     "KernelSource",
     "ProgramSource",
     "can_specialise",
+    "can_take_turns",
     "column_tiles",
     "compile_time_value",
     "emit",

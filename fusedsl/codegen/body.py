@@ -128,9 +128,16 @@ class Body:
 
     def load_columns(self, nodes: list[Node], lines: list[str]) -> None:
         """Load the column vectors and scalars that `nodes` read, ahead of them."""
+        self._load_lying(nodes, (Layout.COLUMN, Layout.SCALAR), lines)
+
+    def load_rows(self, nodes: list[Node], lines: list[str]) -> None:
+        """Load the row vectors that `nodes` read, ahead of them."""
+        self._load_lying(nodes, (Layout.ROW,), lines)
+
+    def _load_lying(self, nodes: list[Node], which: Sequence[Layout], lines: list[str]) -> None:
         for name in dict.fromkeys(n for node in nodes for n in node.inputs):
             known = name in self.values or name in self.kernel.computed
-            if not known and self.type_of(name).layout in (Layout.COLUMN, Layout.SCALAR):
+            if not known and self.type_of(name).layout in which:
                 self.load(name, lines)
 
     def _load_line(

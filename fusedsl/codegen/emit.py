@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fusedsl.blocks.row_reduction.sharing import SHARING
 from fusedsl.codegen.few_rows import FEW_ROWS_FUNCTIONS, emit_few_rows
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
+from fusedsl.codegen.in_turn import emit_in_turn, in_turn_functions
 from fusedsl.codegen.kernels import emit_kernel
 from fusedsl.codegen.source import KernelSource, ProgramSource
 from fusedsl.codegen.specialised import emit_specialised, gluon_source, skeleton_functions
@@ -52,11 +53,15 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
     """The Gluon file of a plan's specialised projections."""
     keep = numerics == "as_written"
     made = [k for k in plan.kernels if k.specialised]
-    emitted = [emit_specialised(plan, kernel, keep_roundings=keep) for kernel in made]
+    emitted = [
+        (emit_in_turn if kernel.in_turn else emit_specialised)(plan, kernel, keep_roundings=keep)
+        for kernel in made
+    ]
     texts = [out.text.strip("\n") for out in emitted]
     functions = [f for kernel in made for node in kernel.nodes for f in functions_of(node)]
     found = called_functions("\n".join(texts), functions)
     helpers = [*map(gluon_source, found), *skeleton_functions("\n".join(texts))]
+    helpers += [in_turn_functions()] if any(k.in_turn for k in made) else []
     slots = {"gluon": True, "helpers": helpers, "kernels": texts}
     text = render("program.py.jinja", header=list(header), **slots)
     sources = [KernelSource(k.name, k, out.args) for k, out in zip(made, emitted, strict=True)]

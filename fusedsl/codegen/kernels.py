@@ -163,13 +163,18 @@ def operands(body: Body, kernel: KernelPlan, tma: bool) -> dict[str, object]:
     return {"pointer_setup": "", "main_loop": main_loop("tma", paired, k_last)}
 
 
-def epilogue(body: Body, kernel: KernelPlan, nodes: list[Node]) -> tuple[list[str], list[str]]:
-    """Lines of the epilogue: what is the same for all columns, and what a piece of them takes."""
+def epilogue(
+    body: Body, kernel: KernelPlan, nodes: list[Node], rows: list[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Lines of the epilogue: what is the same for all columns, and what a piece of them takes; into
+    `rows`, if it is given, go the loads of row vectors."""
     columns: list[str] = []
     side: list[str] = []
     _start_side(body, kernel, side)
     nodes = emit_columns(body, nodes, columns)
     body.load_columns(nodes, columns)
+    if rows is not None:
+        body.load_rows(nodes, rows)
     for node in nodes:
         body.emit(node, side)
     return columns, side

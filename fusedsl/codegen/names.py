@@ -28,6 +28,9 @@ SKELETON = frozenset(
         "OPERAND", "STAGES", "tma", "mbarrier", "gluon", "widen", "sum_lanes", "halves", "tile_at",
         "next_stage", "put", "load_stages", "fence_async_shared", "warpgroup_mma",
         "warpgroup_mma_wait", "warpgroup_mma_init",
+        "top", "above", "below", "none2", "above2", "below2", "above0", "above1", "below0",
+        "below1", "columns", "columns_above", "columns_below", "first_cols", "parts", "mine",
+        "stride", "rest_stages", "skip_stages", "multiply_stage", "load_in_turn",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -28,12 +29,15 @@ _FUNCTIONS = "gemm/specialised_functions.jinja"
 
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
 _LANGUAGE = frozenset(
-    ["abs", "constexpr", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
+    ["abs", "constexpr", "erf", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
      "int32", "log", "log2", "max", "maximum", "minimum", "rsqrt", "sqrt", "sum", "where"]
 )  # fmt: skip
 
 #: Arguments of the kernel that the multiplying warps do not take.
 _LOADED = ("a_desc", "b_desc")
+
+#: What lies between the loading and the multiplying warps.
+_RINGS = ("a_stages", "b_stages", "full", "empty")
 
 
 def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
@@ -104,7 +108,7 @@ def emit_specialised(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) ->
     columns, side = epilogue(body, kernel, list(kernel.steps))
     waits = ", ".join(v.name for v in body.values.values() if v.layout is Layout.COLUMN)
     slots |= {"column_lines": recomputed + columns, "waits": waits, "side_lines": side}
-    return _rendered(body, kernel, slots)
+    return rendered(body, kernel, "gemm/specialised.py.jinja", _RINGS, slots)
 
 
 def _statistics(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[str]]:
@@ -126,19 +130,21 @@ def _statistics(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list
     return {"take": take, "taken": taken, "total": total}, after
 
 
-def _rendered(body: Body, kernel: KernelPlan, slots: dict[str, object]) -> Emitted:
+def rendered(
+    body: Body, kernel: KernelPlan, template: str, rings: Sequence[str], slots: dict[str, object]
+) -> Emitted:
+    """A skeleton whose multiplying warps take `rings` as well, filled."""
     args = arguments(kernel, body, _CONFIG, str(slots))
     brings = body.args[f"descriptor:{body.brought}"].name if body.brought else ""
     inner = [arg for arg in args if arg.name not in (*_LOADED, brings)]
     params = declared(inner)
     at = next(i for i, arg in enumerate(inner) if arg.name == "M")
-    rings = ["a_stages", "b_stages", "full", "empty"]
     params = [*params[:at], *rings, *params[at:], "staged", "PART: tl.constexpr"]
     names = [arg.name for arg in inner]
     passed = textwrap.wrap(", ".join([*names[:at], *rings, *names[at:]]) + ",", COLUMNS - 16)
     (out,) = (body.args[f"descriptor:{name}"].name for name in kernel.writes)
     text = render(
-        "gemm/specialised.py.jinja",
+        template,
         name=kernel.name,
         doc=f'"""{kernel.name}: {", ".join(kernel.blocks)}."""',
         params=wrapped(params, len(f"def {kernel.name}_multiply():")),

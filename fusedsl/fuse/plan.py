@@ -15,12 +15,14 @@ class Form(Enum):
 
     TILED: as its kind says. FEW_ROWS: a projection of so few rows that its weights are what costs
     (see `few_rows.py`). SPECIALISED: a projection whose warps have different tasks, and which may
-    take statistics of the operand that it streams (see `along.py`).
+    take statistics of the operand that it streams (see `along.py`). IN_TURN: the same with two
+    groups of warps on tiles of their own, so that one finishes its tile while the other multiplies.
     """
 
     TILED = "tiled"
     FEW_ROWS = "few_rows"
     SPECIALISED = "specialised"
+    IN_TURN = "in_turn"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,12 @@ class KernelPlan:
     @property
     def specialised(self) -> bool:
         """Whether its warps have different tasks."""
-        return self.form is Form.SPECIALISED
+        return self.form in (Form.SPECIALISED, Form.IN_TURN)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether two groups of its warps take tiles in turn."""
+        return self.form is Form.IN_TURN
 
     @property
     def nodes(self) -> tuple[Node, ...]:

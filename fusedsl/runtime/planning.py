@@ -4,9 +4,9 @@ projections are specialised. It depends on the sizes and on the target."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fusedsl.codegen import can_specialise
+from fusedsl.codegen import can_specialise, can_take_turns
 from fusedsl.fuse import (
     Form,
     KernelPlan,
@@ -21,17 +21,18 @@ from fusedsl.fuse import (
     without,
     without_sums,
 )
-from fusedsl.schedule import Target, fills, may_specialise, pays
+from fusedsl.schedule import Target, fills, may_specialise, pays, pays_in_turn
 
 
 @dataclass(frozen=True)
 class Change:
-    """Which partial sums are not left, which row kernels go, and which projections are specialised
-    beside their readers; by name."""
+    """Which partial sums are not left, which row kernels go, which projections are specialised
+    beside their readers, and which by groups that take tiles in turn; by name."""
 
     sums: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     specialised: tuple[str, ...] = ()
+    in_turn: tuple[str, ...] = ()
 
 
 def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
@@ -58,7 +59,11 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     plan = without_sums(plan, sums, Form.SPECIALISED)
     gone = [k.name for k in plan.kernels if _goes(plan, k, env, target)]
     brings = [k.name for k in plan.kernels if _has_tile_brought(plan, k, env, target)]
-    return Change(tuple(left.node.name for left in sums), tuple(gone), tuple(brings))
+    taking = {k.name for k in plan.kernels if k.name in brings or k.specialised}
+    taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
+    others = (k for k in plan.kernels if k.name not in taking)
+    turned = [k.name for k in others if _takes_turns(plan, k, env, target)]
+    return Change(tuple(left.node.name for left in sums), tuple(gone), tuple(brings), tuple(turned))
 
 
 def changed(plan: Plan, change: Change) -> Plan:
@@ -70,7 +75,10 @@ def changed(plan: Plan, change: Change) -> Plan:
     gone = [k for k in plan.kernels if k.name in change.gone]
     formed = [k for k in plan.kernels if k.name in change.specialised]
     formed += [reader for kernel in gone for reader in readers(plan, kernel)]
-    return without(plan, gone, Form.SPECIALISED, formed)
+    turned = (
+        replace(k, form=Form.IN_TURN) if k.name in change.in_turn else k for k in plan.kernels
+    )
+    return without(replace(plan, kernels=tuple(turned)), gone, Form.SPECIALISED, formed)
 
 
 def _taken(plan: Plan, left: LeftSum, env: Mapping[str, int], target: Target) -> bool:
@@ -87,6 +95,11 @@ def _has_tile_brought(
     machine."""
     brings = kernel.anchor is not None and bool(plan.tiles_read(kernel))
     return brings and can_specialise(plan, kernel) and fills(plan, kernel, env, target)
+
+
+def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether two groups of warps had better take the tiles of a projection in turn."""
+    return can_take_turns(plan, kernel) and pays_in_turn(plan, kernel, env, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

@@ -14,12 +14,14 @@
 | `rows` | the same for row kernels |
 | `few_rows` | the same for projections that stream their weights |
 | `specialised` | the same for specialised projections, and where they pay |
+| `in_turn` | the same for those whose groups of warps take tiles in turn |
 | `space` | every configuration worth timing |
 """
 
 from fusedsl.schedule.classes import ROW_CLASSES, row_class
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
+from fusedsl.schedule.in_turn import pays_in_turn
 from fusedsl.schedule.legality import problem
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
@@ -60,6 +62,7 @@ __all__ = [
     "is_shared",
     "may_specialise",
     "pays",
+    "pays_in_turn",
     "power_of_two",
     "problem",
     "row_class",

@@ -11,6 +11,7 @@ from fusedsl.schedule.classes import ROW_CLASSES, row_class
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
+from fusedsl.schedule.in_turn import choose_in_turn
 from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes, states
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
@@ -34,6 +35,8 @@ def choose(
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
     if kernel.few_rows:
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
+    if kernel.in_turn:
+        return replace(choose_in_turn(target), fast=fast)
     if kernel.specialised:
         return replace(choose_specialised(target), fast=fast)
     if kernel.kind is Kind.GEMM:

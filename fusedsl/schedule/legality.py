@@ -6,6 +6,7 @@ from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_halves
+from fusedsl.schedule.in_turn import in_turn_problem
 from fusedsl.schedule.rows import is_shared
 from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS
 from fusedsl.schedule.specialised import specialised_problem
@@ -39,6 +40,8 @@ def problem(
     plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target, main_loop: str
 ) -> str | None:
     """Why a kernel cannot have this configuration on this target, or None if it can."""
+    if kernel.in_turn:  # its tile may be 192 wide
+        return in_turn_problem(config, target)
     sizes = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "warps": config.warps}
     if kernel.kind is Kind.GEMM:
         sizes |= {"BLOCK_K": config.block_k, "SIDES": config.sides}

@@ -40,6 +40,7 @@ def family(plan: Plan, kernel: KernelPlan) -> str:
     assert kernel.anchor is not None
     words.append(plan.type_of(anchor_operands(kernel.anchor)[0]).dtype.value)
     words += ["paired"] if kernel.paired else []
+    words += [kernel.form.value] if kernel.specialised else []
     return " ".join([*words, f"tiles={','.join(map(str, moved_tiles(plan, kernel)))}"])
 
 

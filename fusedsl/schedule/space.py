@@ -10,6 +10,7 @@ from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Kind
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
+from fusedsl.schedule.in_turn import in_turn_variants
 from fusedsl.schedule.legality import (
     EXACT_STEP,
     epilogue_tiles,
@@ -43,6 +44,8 @@ def candidates(
     extent = Extent.of(plan, kernel, env)
     if kernel.few_rows:
         every = _few_rows_space(plan, kernel, default, target, main_loop)
+    elif kernel.in_turn:
+        every = in_turn_variants(default)
     elif kernel.specialised:
         every = variants(default)
     elif kernel.kind is Kind.GEMM:

@@ -25,7 +25,7 @@ _RELEASE = "3.6."
 TILE_M, TILE_N, STEP = 128, 256, 64
 
 #: Fewest rounds of tiles on every multiprocessor: fewer leave much of the last one idle.
-_ROUNDS = 2
+ROUNDS = 2
 
 #: The least share of the tiles' room, over all rounds, that the product fills.
 _FILLED = 0.8
@@ -93,7 +93,7 @@ def fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
     tiles = -(-rows // TILE_M) * -(-cols // TILE_N)
     rounds = -(-tiles // target.sms)
     used = rows * cols / (rounds * target.sms * TILE_M * TILE_N)
-    return tiles >= _ROUNDS * target.sms and used > _FILLED
+    return tiles >= ROUNDS * target.sms and used > _FILLED
 
 
 def choose_specialised(target: Target) -> TileConfig:

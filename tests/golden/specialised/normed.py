@@ -91,10 +91,11 @@ def next_stage(stage, phase, STAGES: tl.constexpr):
 
 @gluon.jit
 def put(value, turn: tl.constexpr, staged, desc, row, col):
-    """Store a piece from one of two buffers. What the buffer held two pieces ago has been read by
-    then: one store may still be under way, the one from the other buffer."""
-    tma.store_wait(1)
-    buffer = staged.index(turn % 2)
+    """Store a piece from one of the buffers, in turn. What this one held last has been read by
+    then: only the stores from the others may still be under way."""
+    BUFFERS: tl.constexpr = staged.shape[0]
+    tma.store_wait(BUFFERS - 1)
+    buffer = staged.index(turn % BUFFERS)
     buffer.store(value)
     fence_async_shared()
     tma.async_copy_shared_to_global(desc, [row, col], buffer)

@@ -1,0 +1,81 @@
+"""Projections by two groups of warps in turn: where they are made, and how they are tiled.
+
+While one group finishes its tile, the other multiplies: what an epilogue costs is hidden where it
+takes no longer than the products of a tile. Two groups that share a tile read weights half as often
+and are the better the longer K is (measured on an H200; docs/performance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.ir import Layout
+from fusedsl.schedule.classes import row_class
+from fusedsl.schedule.config import TileConfig
+from fusedsl.schedule.specialised import ROUNDS, STEP, TILE_M, may_specialise
+from fusedsl.schedule.target import Target
+
+#: Widths of a tile: one with two buffers for the stores of each group, one with a single one.
+NARROW, WIDE = 128, 192
+
+#: Steps of K in flight.
+_STAGES = 5
+
+#: The longest K.
+_DEEPEST = 1024
+
+#: Operations of a heavy epilogue on an element: an activation by an exponential or a tanh.
+_HEAVY = 12
+
+
+def pays_in_turn(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether two groups had better take the tiles of a projection in turn. Depends on the rows
+    through their class alone."""
+    assert kernel.anchor is not None
+    rows, cols = row_class(kernel.rows.bind(env)), max(1, kernel.cols.bind(env))
+    depth = max(1, plan.type_of(anchor_operands(kernel.anchor)[0]).cols.bind(env))
+    if cols % 8 or depth % 8:  # rows that no tensor map expresses
+        return False
+    tiles = -(-rows // TILE_M) * -(-cols // NARROW)  # of which each group takes half
+    return depth <= _DEEPEST and tiles >= 2 * ROUNDS * target.sms and _operations(kernel) >= _HEAVY
+
+
+def _operations(kernel: KernelPlan) -> int:
+    """Operations on an element that follow the products."""
+    return sum(n.block.flops for n in kernel.steps if n.type.layout is Layout.TILE)
+
+
+def choose_in_turn(target: Target) -> TileConfig:
+    """Their configuration; `warps` are those of a group."""
+    return TileConfig(TILE_M, NARROW, STEP, warps=4, stages=_STAGES, programs=target.sms)
+
+
+def in_turn_variants(default: TileConfig) -> list[TileConfig]:
+    """Configurations worth timing."""
+    fields = dict(default.__dict__)
+    changes = [(NARROW, 8), (WIDE, 8), (NARROW, 16), (WIDE, 16), (NARROW, 4), (WIDE, 4)]
+    return [TileConfig(**{**fields, "block_n": wide, "group_m": g}) for wide, g in changes]
+
+
+def in_turn_problem(config: TileConfig, target: Target) -> str | None:
+    """Why such a projection cannot have a configuration, or None if it can."""
+    if not may_specialise(target):
+        return f"no specialised projections on {target.name}"
+    shape = (config.block_m, config.block_k, config.warps, config.sides)
+    if shape != (TILE_M, STEP, 4, 1) or config.block_n not in (NARROW, WIDE):
+        return f"a tile of {config.block_n} columns and {shape}"
+    if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
+        return f"{config.programs} programs, precision {config.precision}"
+    used = in_turn_bytes(config)
+    if config.stages < 2 or used > target.shared_limit:
+        return f"{used} of {target.shared_limit} bytes of shared memory"
+    return None
+
+
+def in_turn_bytes(config: TileConfig) -> int:
+    """Shared memory in bytes: the stages with two barriers each, for each group its buffers of
+    64 x 64 for the stores and a barrier, all of 16-bit values."""
+    stages = config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)
+    buffers = 1 if config.block_n == WIDE else 2
+    return stages + 2 * (buffers * 64 * 64 * 2 + 8) + 1024

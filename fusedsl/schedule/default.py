@@ -36,7 +36,7 @@ def choose(
     if kernel.few_rows:
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
     if kernel.in_turn:
-        return replace(choose_in_turn(target), fast=fast)
+        return replace(choose_in_turn(plan, kernel, env, target), fast=fast)
     if kernel.specialised:
         return replace(choose_specialised(target), fast=fast)
     if kernel.kind is Kind.GEMM:

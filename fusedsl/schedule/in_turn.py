@@ -1,19 +1,17 @@
 """Projections by two groups of warps in turn: where they are made, and how they are tiled.
 
 While one group finishes its tile, the other multiplies: what an epilogue costs is hidden where it
-takes no longer than the products of a tile. Two groups that share a tile read weights half as often
-and are the better the longer K is (measured on an H200; docs/performance.md).
+takes no longer than the products of a tile (measured on an H200; docs/performance.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusedsl.fuse import KernelPlan, Plan, anchor_operands
+from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Layout
-from fusedsl.schedule.classes import row_class
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.specialised import ROUNDS, STEP, TILE_M, may_specialise
+from fusedsl.schedule.specialised import ROUNDS, STEP, TILE_M, extent_of, may_specialise
 from fusedsl.schedule.target import Target
 
 #: Widths of a tile: one with two buffers for the stores of each group, one with a single one.
@@ -22,8 +20,11 @@ NARROW, WIDE = 128, 192
 #: Steps of K in flight.
 _STAGES = 5
 
-#: The longest K.
-_DEEPEST = 1024
+#: From which K on a tile is wide: it reads its operands less often and hides its epilogue anyway.
+_DEEP = 3072
+
+#: How much more of a row wide tiles may cover than narrow ones.
+_PADDED = 1.03
 
 #: Operations of a heavy epilogue on an element: an activation by an exponential or a tanh.
 _HEAVY = 12
@@ -32,13 +33,11 @@ _HEAVY = 12
 def pays_in_turn(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether two groups had better take the tiles of a projection in turn. Depends on the rows
     through their class alone."""
-    assert kernel.anchor is not None
-    rows, cols = row_class(kernel.rows.bind(env)), max(1, kernel.cols.bind(env))
-    depth = max(1, plan.type_of(anchor_operands(kernel.anchor)[0]).cols.bind(env))
+    rows, cols, depth = extent_of(plan, kernel, env)
     if cols % 8 or depth % 8:  # rows that no tensor map expresses
         return False
     tiles = -(-rows // TILE_M) * -(-cols // NARROW)  # of which each group takes half
-    return depth <= _DEEPEST and tiles >= 2 * ROUNDS * target.sms and _operations(kernel) >= _HEAVY
+    return tiles >= 2 * ROUNDS * target.sms and _operations(kernel) >= _HEAVY
 
 
 def _operations(kernel: KernelPlan) -> int:
@@ -46,9 +45,15 @@ def _operations(kernel: KernelPlan) -> int:
     return sum(n.block.flops for n in kernel.steps if n.type.layout is Layout.TILE)
 
 
-def choose_in_turn(target: Target) -> TileConfig:
+def choose_in_turn(
+    plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
+) -> TileConfig:
     """Their configuration; `warps` are those of a group."""
-    return TileConfig(TILE_M, NARROW, STEP, warps=4, stages=_STAGES, programs=target.sms)
+    _, cols, depth = extent_of(plan, kernel, env)
+    padded = {width: -(-cols // width) * width for width in (NARROW, WIDE)}
+    wide = depth >= _DEEP and padded[WIDE] <= _PADDED * padded[NARROW]
+    width = WIDE if wide else NARROW
+    return TileConfig(TILE_M, width, STEP, warps=4, stages=_STAGES, programs=target.sms)
 
 
 def in_turn_variants(default: TileConfig) -> list[TileConfig]:

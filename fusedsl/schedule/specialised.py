@@ -71,7 +71,7 @@ def pays(
     return passed > _WORTH * sum(_multiplied(plan, kernel, env) for kernel in readers)
 
 
-def _extent(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> tuple[int, int, int]:
+def extent_of(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> tuple[int, int, int]:
     """Rows of the class, columns of the product, and depth."""
     assert kernel.anchor is not None
     cols = max(1, kernel.cols.bind(env)) * (2 if kernel.paired else 1)
@@ -81,13 +81,13 @@ def _extent(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> tuple[int
 
 def _multiplied(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> float:
     """Microseconds of the product."""
-    rows, cols, depth = _extent(plan, kernel, env)
+    rows, cols, depth = extent_of(plan, kernel, env)
     return 2 * rows * cols * depth / _FLOPS
 
 
 def fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether tiles keep all multiprocessors busy, and tensor maps express the rows."""
-    rows, cols, depth = _extent(plan, kernel, env)
+    rows, cols, depth = extent_of(plan, kernel, env)
     if cols // (2 if kernel.paired else 1) % 8 or depth % 8:
         return False
     tiles = -(-rows // TILE_M) * -(-cols // TILE_N)

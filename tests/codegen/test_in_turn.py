@@ -48,7 +48,7 @@ def forms(text: str, rows: int = 16384, target: Target = SM_90) -> list[Form]:
     ("text", "kernels"),
     [(text_of(GELU), 2), (text_of(NO_NORM), 1), (text_of(GELU, 1024, 4096), 2)],
 )
-def test_heavy_epilogues_of_a_short_k_are_taken_in_turn(text: str, kernels: int) -> None:
+def test_heavy_epilogues_are_taken_in_turn(text: str, kernels: int) -> None:
     assert forms(text) == [Form.TILED] * (kernels - 1) + [Form.IN_TURN]
 
 
@@ -62,9 +62,21 @@ def test_nor_on_other_targets(target: str) -> None:
     assert forms(text_of(GELU), target=Target.parse(target)) == [Form.TILED] * 2
 
 
-@pytest.mark.parametrize(("sizes", "rows"), [((2048, 8192), 8192), ((768, 3072), 1024)])
-def test_nor_where_k_is_long_or_tiles_are_few(sizes: tuple[int, int], rows: int) -> None:
-    assert Form.IN_TURN not in forms(text_of(GELU, *sizes), rows)
+def test_nor_where_tiles_are_few() -> None:
+    assert Form.IN_TURN not in forms(text_of(GELU), 1024)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "width"), [((768, 3072), 128), ((4096, 14336), 192), ((4096, 1024), 128)]
+)
+def test_tiles_are_wide_where_k_is_long_and_they_cover_no_more(
+    sizes: tuple[int, int], width: int
+) -> None:
+    rows = {"M": 16384}
+    plan = planned(fusedsl.compile(text_of(NO_NORM, *sizes)).plan, rows, SM_90)
+    (kernel,) = plan.kernels
+    assert kernel.in_turn
+    assert choose(plan, kernel, rows, SM_90, "specialised").block_n == width
 
 
 def test_nor_where_no_tensor_map_expresses_the_rows() -> None:

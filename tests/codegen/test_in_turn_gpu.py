@@ -42,7 +42,7 @@ NORMED = pytest.mark.parametrize("form", ["rms", "layer"])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Take tiles of so many columns in turn wherever it can be done."""
     chosen = default.choose_in_turn
-    wide = lambda target: replace(chosen(target), block_n=request.param)  # noqa: E731
+    wide = lambda *known: replace(chosen(*known), block_n=request.param)  # noqa: E731
     monkeypatch.setattr(default, "choose_in_turn", wide)
     monkeypatch.setattr(planning, "pays", lambda *_: False)
     monkeypatch.setattr(planning, "pays_in_turn", lambda *_: True)

@@ -5,6 +5,7 @@
 | `emit` | a program's file |
 | `kernels` | fills one skeleton from one kernel plan |
 | `rows` | the slots of row kernels |
+| `few_rows` | projections of few rows |
 | `specialised` | specialised projections, in Gluon |
 | `in_turn` | those of two groups on tiles of their own |
 | `body` | loads, calls and stores of a kernel's nodes |

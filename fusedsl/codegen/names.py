@@ -26,7 +26,7 @@ SKELETON = frozenset(
         "first0", "first1", "second0", "second1", "a_stages", "b_stages", "full", "empty", "staged",
         "staged0", "staged1", "loads", "i", "PART", "WIDE", "MMA", "PIECE", "ROWS", "COLS",
         "OPERAND", "STAGES", "tma", "mbarrier", "gluon", "widen", "sum_lanes", "halves", "tile_at",
-        "next_stage", "put", "load_stages", "fence_async_shared", "warpgroup_mma",
+        "next_stage", "put", "load_stages", "fence_async_shared", "warpgroup_mma", "core",
         "warpgroup_mma_wait", "warpgroup_mma_init",
         "top", "above", "below", "none2", "above2", "below2", "above0", "above1", "below0",
         "below1", "columns", "columns_above", "columns_below", "first_cols", "parts", "mine",

@@ -30,7 +30,8 @@ _FUNCTIONS = "gemm/specialised_functions.jinja"
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
 _LANGUAGE = frozenset(
     ["abs", "constexpr", "erf", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
-     "int32", "log", "log2", "max", "maximum", "minimum", "rsqrt", "sqrt", "sum", "where"]
+     "int32", "log", "log2", "max", "maximum", "minimum", "PropagateNan", "rsqrt", "sqrt", "sum",
+     "where"]
 )  # fmt: skip
 
 #: Arguments of the kernel that the multiplying warps do not take.
@@ -160,7 +161,8 @@ def rendered(
 
 def gluon_source(function: Any) -> str:
     """Source text of a block's function, for a Gluon file."""
-    return source_of(function).replace("@triton.jit", "@gluon.jit", 1)
+    text = source_of(function).replace("@triton.jit", "@gluon.jit", 1)
+    return text.replace("tl.PropagateNan", "core.PropagateNan")  # Gluon's language has none
 
 
 def skeleton_functions(text: str) -> list[str]:

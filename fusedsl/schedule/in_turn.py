@@ -26,6 +26,9 @@ _DEEP = 3072
 #: How much more of a row wide tiles may cover than narrow ones.
 _PADDED = 1.03
 
+#: Beside wide tiles registers hold no masks of single columns, and so many values of each row.
+_PIECE, _WIDE_COLUMNS = 64, 1
+
 #: Operations of a heavy epilogue on an element: an activation by an exponential or a tanh.
 _HEAVY = 12
 
@@ -40,6 +43,11 @@ def pays_in_turn(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     return tiles >= 2 * ROUNDS * target.sms and _operations(kernel) >= _HEAVY
 
 
+def _columns(plan: Plan, kernel: KernelPlan) -> list[str]:
+    """What an epilogue reads of each row."""
+    return [name for name in kernel.reads if plan.type_of(name).layout is Layout.COLUMN]
+
+
 def _operations(kernel: KernelPlan) -> int:
     """Operations on an element that follow the products."""
     return sum(n.block.flops for n in kernel.steps if n.type.layout is Layout.TILE)
@@ -51,7 +59,8 @@ def choose_in_turn(
     """Their configuration; `warps` are those of a group."""
     _, cols, depth = extent_of(plan, kernel, env)
     padded = {width: -(-cols // width) * width for width in (NARROW, WIDE)}
-    wide = depth >= _DEEP and padded[WIDE] <= _PADDED * padded[NARROW]
+    wide = depth >= _DEEP and padded[WIDE] <= _PADDED * padded[NARROW] and cols % _PIECE == 0
+    wide = wide and len(_columns(plan, kernel)) <= _WIDE_COLUMNS
     width = WIDE if wide else NARROW
     return TileConfig(TILE_M, width, STEP, warps=4, stages=_STAGES, programs=target.sms)
 

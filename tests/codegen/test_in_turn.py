@@ -67,14 +67,22 @@ def test_nor_where_tiles_are_few() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "width"), [((768, 3072), 128), ((4096, 14336), 192), ((4096, 1024), 128)]
+    ("form", "sizes", "width"),
+    [
+        (NO_NORM, (768, 3072), 128),
+        (NO_NORM, (4096, 14336), 192),
+        (NO_NORM, (4096, 1024), 128),
+        (NO_NORM, (4096, 14344), 128),
+        (GELU, (4096, 14336), 128),
+    ],
+    ids=["short K", "wide", "covers more", "columns to mask", "two values of a row"],
 )
 def test_tiles_are_wide_where_k_is_long_and_they_cover_no_more(
-    sizes: tuple[int, int], width: int
+    form: str, sizes: tuple[int, int], width: int
 ) -> None:
     rows = {"M": 16384}
-    plan = planned(fusedsl.compile(text_of(NO_NORM, *sizes)).plan, rows, SM_90)
-    (kernel,) = plan.kernels
+    plan = planned(fusedsl.compile(text_of(form, *sizes)).plan, rows, SM_90)
+    kernel = plan.kernels[-1]
     assert kernel.in_turn
     assert choose(plan, kernel, rows, SM_90, "specialised").block_n == width
 

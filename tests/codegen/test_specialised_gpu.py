@@ -25,6 +25,8 @@ FORMS = {
         -> (y: {t}[M, {n}]) {{ y = linear(rms_norm(x, g, eps=1e-6), w); }}""",
     "swiglu": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n2}, {k}])
         -> (y: {t}[M, {n}]) {{ y = swiglu(linear(rms_norm(x, g, eps=1e-6), w)); }}""",
+    "reglu": """kernel k(x: {t}[M, {k}], w: weight {t}[{n2}, {k}]) -> (y: {t}[M, {n}])
+        {{ y = reglu(linear(rms_norm(x, eps=1e-6), w)); }}""",
     "bias": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n}, {k}],
         b: weight {t}[{n}]) -> (y: {t}[M, {n}])
         {{ y = silu(linear(rms_norm(x, g, eps=1e-6), w, b)); }}""",

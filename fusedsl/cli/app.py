@@ -159,17 +159,21 @@ def show(
     file: File,
     stage: Annotated[str, typer.Option("--stage", help=f"One of {', '.join(STAGES)}.")] = "code",
     main_loop: Annotated[
-        str | None, typer.Option("--main-loop", help="Of the code: tma or pointer.")
+        str | None, typer.Option("--main-loop", help="Of the code: tma, pointer or specialised.")
     ] = None,
+    dims: Dims = None,
     numerics: Numerics = "moved",
     as_json: Json = False,
 ) -> None:
     """Print a program after one stage: source, expand, rewrite and plan as text, code as Triton."""
+    from fusedsl.cli.inputs import parse_dims
+
     if stage not in STAGES:
         raise FusedslError(_not_allowed("--stage", stage, STAGES))
     program = _compile(file, numerics)
     if stage == "code":
-        text = program.source if main_loop is None else program.source_for(main_loop)
+        sizes = parse_dims(dims)
+        text = program.source if main_loop is None else program.source_for(main_loop, dims=sizes)
     else:
         text = _plan_text(program) if stage == "plan" else str(program.graph(stage))
     if as_json:

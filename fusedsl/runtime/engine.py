@@ -18,7 +18,7 @@ from fusedsl.codegen import (
     ProgramSource,
     emit,
 )
-from fusedsl.diagnostics import FusedslError
+from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.fuse import KernelPlan, Plan, for_few_rows, has_few_rows
 from fusedsl.ir import Graph, evaluate
 from fusedsl.runtime import cache
@@ -143,6 +143,22 @@ class Engine:
             numerics=self.options["numerics"],
             header=list(self.header),
         )
+
+    def specialised_source(self, env: Mapping[str, int]) -> str:
+        """The emitted file of the projections that a call specialises on sm_90."""
+        made = self.planned(env, Target.parse("sm_90"))
+        if not any(kernel.specialised for kernel in made.plan.kernels):
+            sizes = ", ".join(f"{name}={size}" for name, size in env.items()) or "its sizes"
+            raise FusedslError(
+                Diagnostic(
+                    "F0507",
+                    f"no projection of '{self.source.name}' is specialised at {sizes}",
+                    expected="16-bit projections, weights [N, K], two rounds of tiles or more",
+                    got="other projections, or fewer rows",
+                    fix="ask for the code of another main loop, or for more rows",
+                )
+            )
+        return made.emit("specialised").text
 
     def recipe(
         self, binding: Binding, names: Sequence[str], given: Sequence[Tensor], env: dict[str, int]

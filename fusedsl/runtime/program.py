@@ -268,9 +268,18 @@ class Program(_Caller):
         """The emitted file, with the main loop that this process would use first."""
         return self.source_for(self._engine.default_loop())
 
-    def source_for(self, main_loop: str, *, few_rows: bool = False) -> str:
+    def source_for(
+        self, main_loop: str, *, few_rows: bool = False, dims: Mapping[str, int] | None = None
+    ) -> str:
         """The emitted file for "tma", "mixed" or "pointer"; with `few_rows` the one that calls with
-        at most `fuse.FEW_ROWS` rows in every projection use."""
+        at most `fuse.FEW_ROWS` rows in every projection use. "specialised": the Gluon file with the
+        projections that calls of sizes `dims` (4096 where none is given) specialise on sm_90.
+
+        Raises FusedslError: F0507 for another loop, or where no projection is specialised; F0404,
+        F0105 for `dims`.
+        """
+        if main_loop == "specialised":
+            return self._engine.specialised_source(nominal_dims(self.graph("source"), dims or {}))
         if main_loop not in MAIN_LOOPS:
             raise FusedslError(unknown_option("main loop", main_loop, MAIN_LOOPS))
         engine = self._engine.few_rows if few_rows else self._engine

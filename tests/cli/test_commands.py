@@ -107,6 +107,14 @@ def test_show_code_for_either_main_loop() -> None:
     assert "a_desc" in tma and "a_ptr" in pointer
 
 
+def test_show_code_of_specialised_projections() -> None:
+    qkv = str(FOLDER / "rmsnorm_qkv.fdsl")
+    shown = invoke("show", qkv, "--main-loop", "specialised", "--dims", "M=8192").stdout
+    assert "@gluon.jit" in shown and "def k0_linear(" in shown
+    few = invoke("show", qkv, "--main-loop", "specialised", "--dims", "M=128", code=1)
+    assert "F0507" in few.output and "at M=128" in few.output
+
+
 def test_shown_text_is_a_program(tmp_path: Path) -> None:
     file = tmp_path / "again.fdsl"
     file.write_text(invoke("show", LLAMA, "--stage", "expand").stdout)

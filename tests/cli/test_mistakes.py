@@ -129,6 +129,8 @@ def test_an_interrupt_ends_quietly() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "1"},
+        # a shell that runs the tests in the background has interrupts ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert command.stderr is not None
     assert "takes long" in command.stderr.readline()

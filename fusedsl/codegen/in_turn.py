@@ -7,7 +7,7 @@ from fusedsl.codegen.body import Body
 from fusedsl.codegen.kernels import Emitted, epilogue
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.specialised import can_specialise, rendered
-from fusedsl.codegen.templates import shared_functions
+from fusedsl.codegen.templates import expanded
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Layout
 
@@ -40,4 +40,4 @@ def emit_in_turn(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emi
 
 def in_turn_functions() -> str:
     """The functions that all such projections of a file share, beside those of specialised ones."""
-    return shared_functions("gemm/in_turn_functions.jinja", "functions")
+    return expanded("gemm/in_turn_functions.jinja", "functions")

@@ -18,7 +18,7 @@ from fusedsl.codegen.helpers import called_functions, source_of, title
 from fusedsl.codegen.kernels import COLUMNS, Emitted, arguments, declared, epilogue, wrapped
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.statistics import emit_columns
-from fusedsl.codegen.templates import render, shared_functions
+from fusedsl.codegen.templates import expanded, render
 from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
 from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
@@ -167,8 +167,8 @@ def gluon_source(function: Any) -> str:
 
 def skeleton_functions(text: str) -> list[str]:
     """The functions that the specialised projections of a file share: those that `text` calls."""
-    found = [shared_functions(_FUNCTIONS, "functions")]
+    found = [expanded(_FUNCTIONS, "functions")]
     for name, brings in (("load_stages", False), ("load_stages_and_tile", True)):
         if f"({name}," in text:
-            found.append(shared_functions(_FUNCTIONS, "loader", name, brings))
+            found.append(expanded(_FUNCTIONS, "loader", name, brings))
     return found

@@ -36,19 +36,19 @@ def _module(name: str) -> Any:
     return environment().get_template(name).module
 
 
+def expanded(file: str, macro: str, *args: object) -> str:
+    """What a macro of a file gives."""
+    return str(getattr(_module(file), macro)(*args)).strip("\n")
+
+
 def fragment(macro: str, *args: object) -> str:
     """One piece of Triton from `fragments.jinja`."""
-    return str(getattr(_module("fragments.jinja"), macro)(*args)).strip("\n")
-
-
-def shared_functions(name: str, macro: str, *args: object) -> str:
-    """Functions that a macro of a file holds for all kernels of an emitted file."""
-    return str(getattr(_module(name), macro)(*args)).strip("\n")
+    return expanded("fragments.jinja", macro, *args)
 
 
 def main_loop(macro: str, *args: object) -> str:
     """A main-loop piece from `gemm/main_loop.jinja`."""
-    return str(getattr(_module("gemm/main_loop.jinja"), macro)(*args)).strip("\n")
+    return expanded("gemm/main_loop.jinja", macro, *args)
 
 
 def render(template: str, **slots: object) -> str:

@@ -32,6 +32,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from fusedsl import settings
 from fusedsl.runtime import cache
 from fusedsl.runtime.driver import Binary, Parameter
+from fusedsl.runtime.gluon import is_laid_out
 
 #: Changes with the format of the files.
 _FORMAT = 1
@@ -147,7 +148,7 @@ def _argument(arg: Any) -> list[Any]:
     """What decides a binary of an argument, beside its kernel's specialisation."""
     if isinstance(arg, TensorDescriptor):
         return ["descriptor", str(arg.base.dtype), list(arg.block_shape), arg.padding]
-    if hasattr(arg, "layout") and hasattr(arg, "block_shape"):  # Gluon's
+    if is_laid_out(arg):
         said = [str(arg.base.dtype), list(arg.block_shape), arg.padding, repr(arg.layout)]
         return ["laid out descriptor", *said]
     if isinstance(arg, torch.Tensor):

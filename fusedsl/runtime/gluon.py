@@ -29,3 +29,8 @@ def _layout(block_shape: tuple[int, ...], dtype: torch.dtype) -> Any:
 def layout_of(block_shape: Sequence[int], dtype: torch.dtype) -> Any:
     """The layout of a box in shared memory."""
     return _layout(tuple(block_shape), dtype)
+
+
+def is_laid_out(arg: Any) -> bool:
+    """Whether an argument is one of its descriptors."""
+    return hasattr(arg, "layout") and hasattr(arg, "block_shape")

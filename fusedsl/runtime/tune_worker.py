@@ -17,7 +17,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fusedsl.runtime.cache import Entry
-from fusedsl.runtime.gluon import layout_of
+from fusedsl.runtime.gluon import is_laid_out, layout_of
 from fusedsl.runtime.launch import ALIGNMENT, describe
 from fusedsl.runtime.load import load
 
@@ -31,12 +31,9 @@ def described(args: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _described(arg: Any) -> dict[str, Any]:
-    if isinstance(arg, TensorDescriptor):
+    if isinstance(arg, TensorDescriptor) or is_laid_out(arg):
         fields = {name: getattr(arg, name) for name in _FIELDS if hasattr(arg, name)}
-        return {"fields": fields, "dtype": str(arg.base.dtype)}
-    if hasattr(arg, "layout") and hasattr(arg, "block_shape"):  # Gluon's: the shape decides it
-        fields = {name: getattr(arg, name) for name in _FIELDS if hasattr(arg, name)}
-        return {"fields": fields, "dtype": str(arg.base.dtype), "laid_out": True}
+        return {"fields": fields, "dtype": str(arg.base.dtype), "laid_out": is_laid_out(arg)}
     if isinstance(arg, torch.Tensor):
         return {"dtype": str(arg.dtype), "aligned": arg.data_ptr() % ALIGNMENT == 0}
     return {"value": arg}
@@ -48,11 +45,11 @@ def stand_in(arg: dict[str, Any], device: torch.device) -> Any:
         return arg["value"]
     dtype = getattr(torch, arg["dtype"].removeprefix("torch."))
     tensor = torch.empty(2 * ALIGNMENT, dtype=dtype, device=device)
-    if arg.get("laid_out"):
-        layout = layout_of(arg["fields"]["block_shape"], dtype)
-        return describe(tensor, {**arg["fields"], "layout": layout})
     if "fields" in arg:
-        return describe(tensor, arg["fields"])
+        fields = dict(arg["fields"])
+        if arg["laid_out"]:  # the shape decides the layout
+            fields["layout"] = layout_of(fields["block_shape"], dtype)
+        return describe(tensor, fields)
     return tensor if arg["aligned"] else tensor[1:]
 
 

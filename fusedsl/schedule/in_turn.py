@@ -7,11 +7,20 @@ takes no longer than the products of a tile (measured on an H200; docs/performan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Layout
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.specialised import ROUNDS, STEP, TILE_M, extent_of, may_specialise
+from fusedsl.schedule.specialised import (
+    ROUNDS,
+    STEP,
+    TILE_M,
+    extent_of,
+    misfit,
+    ring_bytes,
+    tensor_maps_express,
+)
 from fusedsl.schedule.target import Target
 
 #: Widths of a tile: one with two buffers for the stores of each group, one with a single one.
@@ -37,7 +46,7 @@ def pays_in_turn(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     """Whether two groups had better take the tiles of a projection in turn. Depends on the rows
     through their class alone."""
     rows, cols, depth = extent_of(plan, kernel, env)
-    if cols % 8 or depth % 8:  # rows that no tensor map expresses
+    if not tensor_maps_express(kernel, cols, depth):
         return False
     tiles = -(-rows // TILE_M) * -(-cols // NARROW)  # of which each group takes half
     return tiles >= 2 * ROUNDS * target.sms and _operations(kernel) >= _HEAVY
@@ -67,29 +76,17 @@ def choose_in_turn(
 
 def in_turn_variants(default: TileConfig) -> list[TileConfig]:
     """Configurations worth timing."""
-    fields = dict(default.__dict__)
     changes = [(NARROW, 8), (WIDE, 8), (NARROW, 16), (WIDE, 16), (NARROW, 4), (WIDE, 4)]
-    return [TileConfig(**{**fields, "block_n": wide, "group_m": g}) for wide, g in changes]
+    return [replace(default, block_n=width, group_m=group) for width, group in changes]
 
 
 def in_turn_problem(config: TileConfig, target: Target) -> str | None:
     """Why such a projection cannot have a configuration, or None if it can."""
-    if not may_specialise(target):
-        return f"no specialised projections on {target.name}"
-    shape = (config.block_m, config.block_k, config.warps, config.sides)
-    if shape != (TILE_M, STEP, 4, 1) or config.block_n not in (NARROW, WIDE):
-        return f"a tile of {config.block_n} columns and {shape}"
-    if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
-        return f"{config.programs} programs, precision {config.precision}"
-    used = in_turn_bytes(config)
-    if config.stages < 2 or used > target.shared_limit:
-        return f"{used} of {target.shared_limit} bytes of shared memory"
-    return None
+    return misfit(config, target, (NARROW, WIDE), in_turn_bytes(config))
 
 
 def in_turn_bytes(config: TileConfig) -> int:
     """Shared memory in bytes: the stages with two barriers each, for each group its buffers of
     64 x 64 for the stores and a barrier, all of 16-bit values."""
-    stages = config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)
     buffers = 1 if config.block_n == WIDE else 2
-    return stages + 2 * (buffers * 64 * 64 * 2 + 8) + 1024
+    return ring_bytes(config) + 2 * (buffers * 64 * 64 * 2 + 8) + 1024

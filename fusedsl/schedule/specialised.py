@@ -85,10 +85,16 @@ def _multiplied(plan: Plan, kernel: KernelPlan, env: Mapping[str, int]) -> float
     return 2 * rows * cols * depth / _FLOPS
 
 
+def tensor_maps_express(kernel: KernelPlan, cols: int, depth: int) -> bool:
+    """Whether rows of the operands and of the result are of whole 16 bytes."""
+    width = cols // 2 if kernel.paired else cols
+    return width % 8 == 0 and depth % 8 == 0
+
+
 def fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether tiles keep all multiprocessors busy, and tensor maps express the rows."""
     rows, cols, depth = extent_of(plan, kernel, env)
-    if cols // (2 if kernel.paired else 1) % 8 or depth % 8:
+    if not tensor_maps_express(kernel, cols, depth):
         return False
     tiles = -(-rows // TILE_M) * -(-cols // TILE_N)
     rounds = -(-tiles // target.sms)
@@ -108,14 +114,19 @@ def variants(default: TileConfig) -> list[TileConfig]:
 
 def specialised_problem(config: TileConfig, target: Target) -> str | None:
     """Why a specialised projection cannot have a configuration, or None if it can."""
+    return misfit(config, target, (TILE_N,), specialised_bytes(config))
+
+
+def misfit(config: TileConfig, target: Target, widths: Sequence[int], used: int) -> str | None:
+    """Why groups of four warps cannot take tiles so, or None if they can: `widths` are those of a
+    tile, `used` is the shared memory in bytes."""
     if not may_specialise(target):
         return f"no specialised projections on {target.name}"
-    shape = (config.block_m, config.block_n, config.block_k, config.warps, config.sides)
-    if shape != (TILE_M, TILE_N, STEP, 4, 1):
-        return f"a tile of {shape}"
+    shape = (config.block_m, config.block_k, config.warps, config.sides)
+    if shape != (TILE_M, STEP, 4, 1) or config.block_n not in widths:
+        return f"a tile of {config.block_n} columns and {shape}"
     if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
         return f"{config.programs} programs, precision {config.precision}"
-    used = specialised_bytes(config)
     if config.stages < 2 or used > target.shared_limit:
         return f"{used} of {target.shared_limit} bytes of shared memory"
     return None
@@ -124,5 +135,9 @@ def specialised_problem(config: TileConfig, target: Target) -> str | None:
 def specialised_bytes(config: TileConfig) -> int:
     """Shared memory in bytes, all of 16-bit values: the stages and two barriers for each, and two
     buffers of 64 x 64 in which each group stages what it stores."""
-    stages = config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)
-    return stages + 2 * 2 * 64 * 64 * 2 + 1024
+    return ring_bytes(config) + 2 * 2 * 64 * 64 * 2 + 1024
+
+
+def ring_bytes(config: TileConfig) -> int:
+    """Bytes of the stages and of two barriers for each."""
+    return config.stages * ((config.block_m + config.block_n) * config.block_k * 2 + 16)

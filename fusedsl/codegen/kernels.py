@@ -24,6 +24,15 @@ COLUMNS = 100
 _CONFIG = ("BLOCK_M", "BLOCK_N")
 _GEMM_CONFIG = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SIDES", "PRECISION")
 
+#: How a kernel takes its rows: which program stands in this one's place, and which tile in the
+#: place of the next.
+_FORWARDS = {"backwards": False, "program": "tl.program_id(0)", "place": "tile"}
+_BACKWARDS = {
+    "backwards": True,
+    "program": "(tl.num_programs(0) - 1 - tl.program_id(0))",
+    "place": "place",
+}
+
 #: Tile in which a projection kernel reads the rows it takes a statistic of.
 STREAM_ROWS, STREAM_COLUMNS = 16, 512
 
@@ -65,7 +74,8 @@ def finish(
     params = declared(args)
     doc = f'"""{kernel.name}: {", ".join(kernel.blocks)}."""'
     params = wrapped(params, len(f"def {kernel.name}():"))
-    rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **slots)
+    rows = _BACKWARDS if kernel.backwards else _FORWARDS
+    rendered = render(template, name=kernel.name, params=params, doc=doc, N="N", **rows, **slots)
     return Emitted(rendered, args)
 
 

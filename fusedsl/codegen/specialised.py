@@ -154,6 +154,7 @@ def rendered(
         out=out,
         brings=brings,
         paired=kernel.paired,
+        backwards=kernel.backwards,
         **slots,
     )
     return Emitted(text, args)

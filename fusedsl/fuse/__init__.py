@@ -5,6 +5,7 @@
 | `placement` | which nodes run in which projection's kernel; the rest floats |
 | `rowgroups` | which floating values are stored, streamed or computed again; row kernels |
 | `assemble` | kernel plans in launch order |
+| `alternate` | which kernels take their rows from the last to the first |
 | `few_rows` | the plan for calls with few rows, where projections cost one read of the weights |
 | `along` | projections that compute the statistics of what they stream |
 | `cost` | bytes through memory, launches counted as bytes |

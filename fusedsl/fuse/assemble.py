@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusedsl.fuse.alternate import alternate
 from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.placement import Placement, place
 from fusedsl.fuse.plan import KernelPlan, Plan
@@ -31,6 +32,7 @@ def fuse(graph: Graph, cost: CostModel | None = None) -> Plan:
     _promote_columns(state, demand, groups)
     builder = _Assembler(state, demand, groups)
     kernels = _in_order(_read_later(graph, [*builder.row_kernels(), *builder.gemm_kernels()]))
+    kernels = alternate(graph, kernels)
     return Plan(graph, tuple(graph.bind_time_nodes()), kernels, tuple(demand.decisions))
 
 

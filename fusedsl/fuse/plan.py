@@ -41,6 +41,7 @@ class KernelPlan:
         form: which way it is made.
         recomputed: statistics of the anchor's operand, and the columns made of them, that every
             program of a projection that is not TILED computes for itself. They are not stored.
+        backwards: it takes its rows from the last to the first (see `alternate.py`).
     """
 
     name: str
@@ -55,6 +56,7 @@ class KernelPlan:
     writes: tuple[str, ...]
     form: Form = Form.TILED
     recomputed: tuple[Node, ...] = ()
+    backwards: bool = False
 
     @property
     def few_rows(self) -> bool:

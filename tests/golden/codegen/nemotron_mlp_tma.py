@@ -158,9 +158,11 @@ def k1_linear(
     WIDTH: tl.constexpr = BLOCK_N // SIDES
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
         # GROUP_M rows of tiles at a time, so that neighbours share operands in the L2 cache
-        group = tile // (GROUP_M * tiles_n)
+        # from the last rows on, which it still holds: the kernel before went over them last
+        place = tiles_m * tiles_n - 1 - tile
+        group = place // (GROUP_M * tiles_n)
         group_rows = min(tiles_m - group * GROUP_M, GROUP_M)
-        within = tile % (GROUP_M * tiles_n)
+        within = place % (GROUP_M * tiles_n)
         tile_m = group * GROUP_M + within % group_rows
         tile_n = within // group_rows
         row0 = tile_m * BLOCK_M

@@ -129,8 +129,11 @@ def halves(x):
 
 
 @gluon.jit
-def tile_at(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
-    """Row and column of a tile: GROUP_M rows of tiles at a time share operands in the L2 cache."""
+def tile_at(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr, BACKWARDS: tl.constexpr):
+    """Row and column of a tile: GROUP_M rows of tiles at a time share operands in the L2 cache.
+    Backwards, where that cache still holds the last rows of what the kernel before went over."""
+    if BACKWARDS:
+        tile = tiles_m * tiles_n - 1 - tile
     group = tile // (GROUP_M * tiles_n)
     group_rows = min(tiles_m - group * GROUP_M, GROUP_M)
     within = tile % (GROUP_M * tiles_n)
@@ -163,7 +166,7 @@ def put(value, turn: tl.constexpr, staged, desc, row, col):
 def load_stages_and_tile(
     a_desc, b_desc, a_stages, b_stages, full, empty, M, N: tl.constexpr, K: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, STAGES: tl.constexpr,
-    PAIRED: tl.constexpr, tile_desc,
+    BACKWARDS: tl.constexpr, PAIRED: tl.constexpr, tile_desc,
 ):
     """The warp that loads: 128 rows of a (two boxes) and BLOCK_N columns of b for every step of K
     of every tile, through the ring of stages. A pair's halves are two boxes of one buffer.
@@ -177,7 +180,7 @@ def load_stages_and_tile(
     stage = 0
     phase = 1
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M)
+        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M, BACKWARDS)
         row = tile_m * 128
         col = tile_n * WIDE
         for step in range(steps):
@@ -232,7 +235,7 @@ def k0_linear_multiply(
     stage = 0
     phase = 0
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M)
+        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M, False)
         row0 = tile_m * 128 + PART * 64
         col0 = tile_n * WIDE
         a = a_stages.index(stage * 2 + PART)
@@ -329,7 +332,7 @@ def k0_linear(
             )),
             (load_stages_and_tile, (
                 a_desc, b_desc, a_stages, b_stages, full, empty, M, N, K, BLOCK_N, BLOCK_K,
-                GROUP_M, STAGES, False, z_desc,
+                GROUP_M, STAGES, False, False, z_desc,
             )),
         ],
         [4, 1],
@@ -376,7 +379,7 @@ def k1_linear_multiply(
     stage = 0
     phase = 0
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M)
+        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M, True)
         row0 = tile_m * 128 + PART * 64
         col0 = tile_n * WIDE
         a = a_stages.index(stage * 2 + PART)
@@ -504,7 +507,7 @@ def k1_linear(
             )),
             (load_stages_and_tile, (
                 a_desc, b_desc, a_stages, b_stages, full, empty, M, N, K, BLOCK_N, BLOCK_K,
-                GROUP_M, STAGES, True, s_desc,
+                GROUP_M, STAGES, True, True, s_desc,
             )),
         ],
         [4, 1],

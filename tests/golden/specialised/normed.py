@@ -71,8 +71,11 @@ def halves(x):
 
 
 @gluon.jit
-def tile_at(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
-    """Row and column of a tile: GROUP_M rows of tiles at a time share operands in the L2 cache."""
+def tile_at(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr, BACKWARDS: tl.constexpr):
+    """Row and column of a tile: GROUP_M rows of tiles at a time share operands in the L2 cache.
+    Backwards, where that cache still holds the last rows of what the kernel before went over."""
+    if BACKWARDS:
+        tile = tiles_m * tiles_n - 1 - tile
     group = tile // (GROUP_M * tiles_n)
     group_rows = min(tiles_m - group * GROUP_M, GROUP_M)
     within = tile % (GROUP_M * tiles_n)
@@ -105,7 +108,7 @@ def put(value, turn: tl.constexpr, staged, desc, row, col):
 def load_stages(
     a_desc, b_desc, a_stages, b_stages, full, empty, M, N: tl.constexpr, K: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, STAGES: tl.constexpr,
-    PAIRED: tl.constexpr,
+    BACKWARDS: tl.constexpr, PAIRED: tl.constexpr,
 ):
     """The warp that loads: 128 rows of a (two boxes) and BLOCK_N columns of b for every step of K
     of every tile, through the ring of stages. A pair's halves are two boxes of one buffer."""
@@ -117,7 +120,7 @@ def load_stages(
     stage = 0
     phase = 1
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M)
+        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M, BACKWARDS)
         row = tile_m * 128
         col = tile_n * WIDE
         for step in range(steps):
@@ -176,7 +179,7 @@ def k0_linear_multiply(
     stage = 0
     phase = 0
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M)
+        tile_m, tile_n = tile_at(tile, tiles_m, tiles_n, GROUP_M, True)
         row0 = tile_m * 128 + PART * 64
         col0 = tile_n * WIDE
         a = a_stages.index(stage * 2 + PART)
@@ -280,7 +283,7 @@ def k0_linear(
             )),
             (load_stages, (
                 a_desc, b_desc, a_stages, b_stages, full, empty, M, N, K, BLOCK_N, BLOCK_K,
-                GROUP_M, STAGES, False,
+                GROUP_M, STAGES, True, False,
             )),
         ],
         [4, 1],

@@ -110,7 +110,7 @@ def measure(kind: str, m: int, n: int, compiled: bool) -> dict[str, Any]:
     quack = quack_of(kind)
     if quack is not None:
         calls["quack"] = lambda: quack(*tiles, *weights)
-    times = side_by_side(calls, rounds=3, rep=30)
+    times = side_by_side(calls)
     cached = 4 * source.numel() <= IN_CACHE
     wanted = 0.95 if cached else 0.97 if n <= 32768 else 0.92
     peers = {name: ms for name, ms in times.items() if name not in ("ours", "copy")}

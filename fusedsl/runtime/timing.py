@@ -3,7 +3,7 @@
 | function | measures | on a GPU |
 |---|---|---|
 | `wall_ms` | one call after another, each waited for | host and device |
-| `side_by_side` | several calls in turns, the L2 cache cleared before each | device |
+| `side_by_side` | several calls in turns, one at a time, the L2 cache cleared before | device |
 | `racing` | several calls in turns, the slow ones left out after the first | device |
 | `graph_ms` | calls captured into a CUDA graph | device |
 | `in_turn` | several programs over sets of inputs, cold and warm | device, and the host apart |
@@ -15,6 +15,7 @@ On the CPU all of them are a wall clock. All but `best_seconds` give medians.
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ _clock = time.perf_counter
 #: Bytes that are read to fill the L2 cache of a GPU with something else, and how often they are
 #: before a race.
 _FLUSH, _WARMING = 256 << 20, 100
+#: Rounds that bring the device to the clock at which the others are timed.
+_UNCOUNTED = 20
 #: A device that sleeps while calls are queued: cycles a second at most, and seconds at most.
 _CYCLES, _LONGEST = 2.2e9, 0.05
 #: Calls that are queued at once where the host's time is taken: launch queues hold about 1000.
@@ -55,23 +58,30 @@ def wall_ms(call: Call, device: str, repeat: int, *, uncounted: int = 0) -> floa
     return statistics.median(times[uncounted:])
 
 
-def side_by_side(calls: Mapping[str, Call], *, rounds: int = 5, rep: int = 60) -> dict[str, float]:
+def side_by_side(calls: Mapping[str, Call], *, rounds: int = 60) -> dict[str, float]:
     """Median milliseconds of each call on the GPU, measured in turns in one process.
 
-    Each round times every call once (`rep` ms of repetitions, L2 flushed in between, as
-    `triton.testing.do_bench` does); the result is the median over the rounds.
+    Each round times every call once, in an order of its own, the L2 cache cleared before each. The
+    device is never waited for: it goes from call to call, so that all find the same clock and the
+    same temperature. A GPU at its power limit slows down within some tens of milliseconds, and a
+    call that is repeated for so long is timed at another clock than the one before it.
     """
-    from triton.testing import do_bench
-
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
+    flush = torch.empty(_FLUSH // 4, dtype=torch.int32, device="cuda")
+    times: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
+    order, draw = list(calls), random.Random(0)
+    for number in range(rounds + _UNCOUNTED):
+        draw.shuffle(order)
+        for name in order:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush.zero_()
+            start.record()
+            calls[name]()
+            end.record()
+            if number >= _UNCOUNTED:
+                times[name].append((start, end))
     torch.cuda.synchronize()
-    for _ in range(rounds):
-        for name, call in calls.items():
-            took: Any = do_bench(call, warmup=15, rep=rep, return_mode="median")
-            samples[name].append(took)
-    return {name: statistics.median(values) for name, values in samples.items()}
+    taken = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
+    return {name: statistics.median(found) for name, found in taken.items()}
 
 
 def racing(calls: Mapping[Any, Call], device: torch.device, rounds: int = 5) -> dict[Any, float]:

@@ -38,7 +38,7 @@ def choose(
     if kernel.in_turn:
         return replace(choose_in_turn(plan, kernel, env, target), fast=fast)
     if kernel.specialised:
-        return replace(choose_specialised(target), fast=fast)
+        return replace(choose_specialised(plan, kernel, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:
         return replace(_gemm(plan, kernel, rows, cols, env, target, main_loop), fast=fast)
     if kernel.kind is Kind.ROW_REDUCTION:

@@ -54,7 +54,7 @@ def choose_hopper(
     """The configuration that is fastest all over a row class, by the shipped table, else by the
     model; None if nothing fits. `at` holds samples of the class, its upper end first."""
     works = [Work.of(plan, kernel, extent) for extent in at]
-    options = list(shortlist(plan, kernel, works[0], target, main_loop))
+    options = list(shortlist(plan, kernel, target, main_loop))
     if not options:
         return None
     least = [min(gemm_time(config, work, target) for config in options) for work in works]
@@ -71,7 +71,7 @@ def choose_hopper(
 
 
 def shortlist(
-    plan: Plan, kernel: KernelPlan, work: Work, target: Target, main_loop: str
+    plan: Plan, kernel: KernelPlan, target: Target, main_loop: str
 ) -> Iterator[TileConfig]:
     """The legal ones of the list, with as many stages and programs as fit."""
     item, tiles = operand_bytes(plan, kernel), epilogue_tiles(plan, kernel, main_loop)
@@ -86,7 +86,6 @@ def shortlist(
             block_m,
             block_n,
             block_k,
-            group_m=group_of(work, block_m, block_n),
             sides=1 if kernel.paired or block_n <= 64 else 2,
             warps=warps,
             programs=share * target.sms,
@@ -98,11 +97,6 @@ def shortlist(
             if not crowded and problem(plan, kernel, fitted, target, main_loop) is None:
                 yield fitted
                 break
-
-
-def group_of(work: Work, block_m: int, block_n: int) -> int:
-    """Rows of tiles taken together, so that what is in flight at a time reads few operands."""
-    return 8
 
 
 def shipped(

@@ -17,6 +17,7 @@ from fusedsl.schedule.specialised import (
     STEP,
     TILE_M,
     extent_of,
+    group_of,
     misfit,
     ring_bytes,
     tensor_maps_express,
@@ -71,7 +72,10 @@ def choose_in_turn(
     wide = depth >= _DEEP and padded[WIDE] <= _PADDED * padded[NARROW] and cols % _PIECE == 0
     wide = wide and len(_columns(plan, kernel)) <= _WIDE_COLUMNS
     width = WIDE if wide else NARROW
-    return TileConfig(TILE_M, width, STEP, warps=4, stages=_STAGES, programs=target.sms)
+    group = group_of(cols, width, 2 * target.sms)
+    return TileConfig(
+        TILE_M, width, STEP, warps=4, stages=_STAGES, group_m=group, programs=target.sms
+    )
 
 
 def in_turn_variants(default: TileConfig) -> list[TileConfig]:

@@ -34,6 +34,9 @@ _FILLED = 0.8
 #: microseconds.
 _MEMORY, _FLOPS, _LAUNCH = 4.2e6, 700e6, 3.0
 
+#: Rows of tiles that are taken together, and how much more than the fewest operands these may read.
+_GROUPS, _ENOUGH = (8, 12, 16, 24), 1.03
+
 #: The share of the projections' time that a kernel of statistics must cost to be taken along.
 _WORTH = 0.012
 
@@ -102,14 +105,31 @@ def fills(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
     return tiles >= ROUNDS * target.sms and used > _FILLED
 
 
-def choose_specialised(target: Target) -> TileConfig:
+def choose_specialised(
+    plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
+) -> TileConfig:
     """Their configuration; `warps` are those of a group."""
-    return TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, programs=target.sms)
+    _, cols, _ = extent_of(plan, kernel, env)
+    group = group_of(cols, TILE_N, target.sms)
+    return TileConfig(TILE_M, TILE_N, STEP, warps=4, stages=4, group_m=group, programs=target.sms)
+
+
+def group_of(cols: int, block_n: int, tiles: int) -> int:
+    """Rows of tiles taken together: the fewest with which `tiles` at a time read about as few
+    operands as they can."""
+    across = -(-cols // block_n)
+
+    def read(group: int) -> float:
+        """Rows of both operands."""
+        return max(group, tiles / across) * TILE_M + min(across, tiles / group) * block_n
+
+    least = min(map(read, _GROUPS))
+    return next(group for group in _GROUPS if read(group) <= _ENOUGH * least)
 
 
 def variants(default: TileConfig) -> list[TileConfig]:
     """Configurations worth timing."""
-    return [replace(default, group_m=group) for group in (4, 8, 16)]
+    return [replace(default, group_m=group) for group in (4, *_GROUPS)]
 
 
 def specialised_problem(config: TileConfig, target: Target) -> str | None:

@@ -3,22 +3,24 @@ kernel plan. Gluon, as `specialised`.
 
 PARTS programs share a row, as in `shared`, but more rows are under way: in turn t a program begins
 to load its part of row t + LOADS into its ring, reduces that of row t and tells its states, and
-stores that of row t - LAG, whose states all parts have told by then. A ring of LOADS + 1 + LAG parts
-holds them all: the part loaded in turn t takes the place of row t - LAG - 1, stored a turn ago. Each
-thread loads the columns that it reads itself, so that no other has to have ended that turn.
+stores that of row t - LAG, whose states all parts have told by then. A ring of LOADS + 1 + LAG
+parts holds them all: the part loaded in turn t takes the place of row t - LAG - 1, stored a turn
+ago. Each thread loads the columns that it reads itself, so that no other has to have ended that
+turn.
 
 States are words, as in `blocks/row_reduction/sharing.py`; the mark of row t is t + 1, so that zeros
 are of no row. A program tells row t after it has ended turn t - 1, so has seen the words of row
 t - 1 - LAG of all parts. Each of these was told in turn t - 1 - LAG of its program, which had ended
 turn t - 2 - LAG in all warps (the barrier of the reduction), so had seen all words of row
 t - 2 - 2 LAG, and has no use for them any more. With 2 LAG + 2 slots the word of row t is put over
-that of row t - 2 - 2 LAG, which nobody waits for then; with one slot fewer it might be lost. What is
-asked for in turn t, of row t - LAG, is of that row or an earlier one: who told row t + LAG + 2, to
-the same slot, has seen the words of row t + 1 of all parts, so all have ended turn t.
+that of row t - 2 - 2 LAG, which nobody waits for then; with one slot fewer it might be lost. What
+is asked for in turn t, of row t - LAG, is of that row or an earlier one: who tells row t + LAG + 2,
+to the same slot, has seen the words of row t + 1 of all parts, so all have ended turn t.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,27 +50,34 @@ _FUNCTIONS = "row_reduction/ring_functions.jinja"
 #: Bytes of row vectors, for each column, that stay in registers from row to row.
 _KEPT_BYTES = 4
 
+#: The most tiles that are loaded, and that are stored.
+_TILES = 2
+
 #: Turns by the row at hand: the one that is reduced, and the one that is stored.
 _TURNS = {"next": "turn", "part": "late"}
 
 
 def can_take_ring(plan: Plan, kernel: KernelPlan) -> bool:
-    """Whether a row kernel can be made so: it loads one tile and stores one, both of 16 bits, and
-    takes one round of statistics of that tile, which are sums or about a mean."""
+    """Whether a row kernel can be made so: it loads and stores one or two tiles of 16 bits, and
+    takes one round of statistics, which are sums or about a mean."""
     if kernel.kind is not Kind.ROW_REDUCTION or kernel.cols.symbol is not None:
         return False
     tiles = plan.tiles_read(kernel)
-    if len(tiles) != 1 or len(kernel.writes) != 1 or kernel.cols.factor < HEAD_COLUMNS:
+    if not 0 < len(tiles) <= _TILES or not 0 < len(kernel.writes) <= _TILES:
+        return False
+    if kernel.cols.factor < HEAD_COLUMNS:
         return False
     moved = [plan.type_of(name) for name in (*tiles, *kernel.writes)]
-    if any(t.layout is not Layout.TILE or t.dtype.bytes != 2 or t.cols != kernel.cols for t in moved):
+    if any(
+        t.layout is not Layout.TILE or t.dtype.bytes != 2 or t.cols != kernel.cols for t in moved
+    ):
         return False
     if any(plan.type_of(name).dtype.is_index for name in kernel.reads):
         return False
     found = [node for node in kernel.steps if is_reduction(node)]
     if not found or next_statistics(list(kernel.steps)) != found:
         return False
-    spread = _spread(kernel, tiles[0])
+    spread = _spread(kernel, tiles)
     return (
         all(node.inputs[0] in spread for node in found)
         and set(kernel.writes) <= spread
@@ -77,9 +86,9 @@ def can_take_ring(plan: Plan, kernel: KernelPlan) -> bool:
     )
 
 
-def _spread(kernel: KernelPlan, tile: str) -> set[str]:
-    """The values that are tiles: what elementwise steps make of the one that is loaded."""
-    found = {tile}
+def _spread(kernel: KernelPlan, tiles: Iterable[str]) -> set[str]:
+    """The values that are tiles: what elementwise steps make of those that are loaded."""
+    found = set(tiles)
     for node in kernel.steps:
         if not is_reduction(node) and found & set(node.inputs):
             found |= {result.name for result in node.results}
@@ -108,8 +117,9 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
     """Emit a row kernel whose rows lie in rings."""
     body = _RingBody(plan, kernel, False, keep_roundings, "BLOCK_N")
     body.args["words_ptr"] = Arg("words_ptr", "pointer", words_of(kernel.name))
-    (tile,) = plan.tiles_read(kernel)
-    place = {"x_ptr": body.pointer(tile), "x_stride": body.stride(tile)}
+    for tile in plan.tiles_read(kernel):
+        ring = body.namer.fresh(f"{tile}_ring")
+        body.rings[tile] = (ring, body.pointer(tile), body.stride(tile))
     statistics = [node for node in kernel.steps if is_reduction(node)]
     centres: dict[str, str] = {}
     find: list[str] = []
@@ -133,16 +143,17 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
     for node in emit_columns(body, rest, final):
         body.emit(node, final)
     slots: dict[str, object] = {
+        "rings": list(body.rings.values()),
         "states": states,
         "find": find,
         "opening": after,
         "merge": merge,
         "final": final,
         "kept": list(body.kept.values()),
-        "heads": [head for head in body.heads.values()],
+        "heads": list(body.heads.values()),
         "columns": "rows64" in f"{find}{after}{merge}{final}",
     }
-    return finish(kernel, body, "row_reduction/ring.py.jinja", _CONFIG, **place, **slots)
+    return finish(kernel, body, "row_reduction/ring.py.jinja", _CONFIG, **slots)
 
 
 def _centre(body: _RingBody, kernel: KernelPlan, node: Node, lines: list[str]) -> str:
@@ -182,7 +193,8 @@ def _take_sums(
         count = "two" if len(pair) == 2 else "one"
         lines.append(fragment("call", pair, f"sum_{count}", lanes[i : i + 2]))
         first = f" + {i} * PARTS" if i else ""
-        lines.append(f"tell_{count}(mine{first}, {', '.join(pair)}, turn + 1, PARTS)")
+        step = ", PARTS" if len(pair) == 2 else ""
+        lines.append(f"tell_{count}(mine{first}, {', '.join(pair)}, turn + 1{step})")
     return states
 
 
@@ -219,11 +231,12 @@ class _RingBody(Body):
     """A `Body` of values [1, BLOCK_N] in the layout TILE.
 
     `held`: the row at hand, "next" where it is reduced and "part" where it is stored. `head`: its
-    first columns are at hand. `kept`: lines that load the row vectors that stay in registers, by
-    value.
+    first columns are at hand. `rings`: ring, pointer and stride of each tile that is loaded.
+    `kept`: lines that load the row vectors that stay in registers, by value.
     """
 
     head: bool = False
+    rings: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
     kept: dict[str, str] = field(default_factory=dict[str, str])
     _names: dict[str, str] = field(default_factory=dict[str, str])
     _bytes: int = 0
@@ -236,7 +249,7 @@ class _RingBody(Body):
             if self.head:
                 head = self._head(value)
                 return fragment("widen_by", name, head.part if self.held == "part" else head.next)
-            return fragment("load_tile_ring", name, _TURNS[self.held])
+            return fragment("load_tile_ring", name, self.rings[value][0], _TURNS[self.held])
         if layout is Layout.ROW and not self.head and self._is_kept(value, kind):
             return fragment("call", [name], "widen_here", [self._names[value]])
         return super()._load_line(value, name, layout, kind, offset)

@@ -29,7 +29,7 @@ _FUNCTIONS = "gemm/specialised_functions.jinja"
 
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
 _LANGUAGE = frozenset(
-    ["abs", "constexpr", "div_rn", "erf", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
+    ["abs", "constexpr", "erf", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
      "int32", "log", "log2", "max", "maximum", "minimum", "PropagateNan", "rsqrt", "sqrt", "sum",
      "where"]
 )  # fmt: skip

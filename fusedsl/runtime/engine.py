@@ -153,8 +153,8 @@ class Engine:
                 Diagnostic(
                     "F0507",
                     f"no kernel of '{self.source.name}' is specialised at {sizes}",
-                    expected="16-bit projections, weights [N, K], two rounds of tiles or more; or norms of "
-                    "long rows of 16 bits",
+                    expected="16-bit projections, weights [N, K], two rounds of tiles or more, or "
+                    "norms of long rows of 16 bits",
                     got="other kernels, or fewer rows",
                     fix="ask for the code of another main loop, or for more rows",
                 )

@@ -114,7 +114,7 @@ def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
 
 def _rings(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether the rows of a row kernel had better lie in rings."""
-    return can_take_ring(plan, kernel) and pays_in_ring(kernel, env, target)
+    return can_take_ring(plan, kernel) and pays_in_ring(plan, kernel, env, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

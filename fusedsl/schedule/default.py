@@ -39,7 +39,7 @@ def choose(
     if kernel.in_turn:
         return replace(choose_in_turn(plan, kernel, env, target), fast=fast)
     if kernel.ring:
-        return replace(choose_ring(cols, target), fast=fast)
+        return replace(choose_ring(plan, kernel, target), fast=fast)
     if kernel.specialised:
         return replace(choose_specialised(target), fast=fast)
     if kernel.kind is Kind.GEMM:

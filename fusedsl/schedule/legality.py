@@ -40,7 +40,7 @@ def problem(
     if kernel.in_turn:  # its tile may be 192 wide
         return in_turn_problem(config, target)
     if kernel.ring:
-        return ring_problem(config, kernel.cols.factor, target)
+        return ring_problem(plan, kernel, config, target)
     sizes = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "warps": config.warps}
     if kernel.kind is Kind.GEMM:
         sizes |= {"BLOCK_K": config.block_k, "SIDES": config.sides}

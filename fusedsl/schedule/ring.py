@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fusedsl.fuse import KernelPlan
+from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.schedule.classes import row_class
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.rows import MOST_PARTS, SHARED_COLUMNS, is_shared
@@ -21,14 +21,15 @@ from fusedsl.schedule.target import Target
 #: Rows that are wider are taken so; narrower ones where they would be shared otherwise.
 RING_COLUMNS = 65536
 
-#: Columns of a part, its warps, the parts of a ring, and programs of a multiprocessor.
+#: Columns of a part, over all tiles that are loaded, its warps, the parts of a ring, and programs
+#: of a multiprocessor.
 _PART, _WARPS, _STAGES, _PER_SM = 8192, 8, 6, 2
 
 #: Fewest rows of each group of programs: fewer leave the ring empty most of the time.
 _TURNS = 2
 
 #: The most that parts may cover of a row.
-_PADDED = 1.125
+_PADDED = 1.1
 
 #: Columns that a thread loads at a time: 16 bytes.
 _VECTOR = 8
@@ -48,23 +49,24 @@ def ring_slots(stages: int) -> int:
     return 2 * ring_lag(stages) + 2
 
 
-def pays_in_ring(kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+def pays_in_ring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether rows had better be taken in a ring. Depends on the rows through their class alone."""
     cols = kernel.cols
     if cols.symbol is not None or cols.factor % _VECTOR or cols.factor > SHARED_COLUMNS:
         return False
     if not is_shared(kernel) and cols.factor <= RING_COLUMNS:
         return False
-    config = choose_ring(cols.factor, target)
+    config = choose_ring(plan, kernel, target)
     groups = config.programs // config.parts
     covered = config.parts * config.block_n <= _PADDED * cols.factor
     return covered and row_class(kernel.rows.bind(env)) >= _TURNS * groups > 0
 
 
-def choose_ring(cols: int, target: Target) -> TileConfig:
+def choose_ring(plan: Plan, kernel: KernelPlan, target: Target) -> TileConfig:
     """Their configuration; `stages` are the parts of a ring."""
-    default = TileConfig(1, _PART, warps=_WARPS, stages=_STAGES)
-    return _shared(default, cols, _PER_SM, target)
+    width = _PART // len(plan.tiles_read(kernel))
+    default = TileConfig(1, width, warps=_WARPS, stages=_STAGES)
+    return _shared(default, kernel.cols.factor, _PER_SM, target)
 
 
 def _shared(config: TileConfig, cols: int, per_sm: int, target: Target) -> TileConfig:
@@ -75,18 +77,27 @@ def _shared(config: TileConfig, cols: int, per_sm: int, target: Target) -> TileC
     return replace(config, parts=parts, programs=programs, registers=registers // 8 * 8)
 
 
-def ring_variants(default: TileConfig, cols: int, target: Target) -> list[TileConfig]:
+def ring_variants(
+    plan: Plan, kernel: KernelPlan, default: TileConfig, target: Target
+) -> list[TileConfig]:
     """Configurations worth timing."""
-    shapes = [(_PART, 8, 7, 2), (_PART, 8, 5, 2), (4096, 4, 6, 4), (_PART, 16, 12, 1)]
+    width = _PART // len(plan.tiles_read(kernel))
+    shapes = [(width, 8, 7, 2), (width, 8, 5, 2), (width // 2, 4, 6, 4), (width, 16, 12, 1)]
     found = [
-        _shared(replace(default, block_n=width, warps=warps, stages=stages), cols, per_sm, target)
-        for width, warps, stages, per_sm in shapes
+        _shared(
+            replace(default, block_n=part, warps=warps, stages=stages),
+            kernel.cols.factor,
+            per_sm,
+            target,
+        )
+        for part, warps, stages, per_sm in shapes
     ]
-    return [config for config in found if ring_problem(config, cols, target) is None]
+    return [config for config in found if ring_problem(plan, kernel, config, target) is None]
 
 
-def ring_problem(config: TileConfig, cols: int, target: Target) -> str | None:
+def ring_problem(plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target) -> str | None:
     """Why rows cannot be taken so, or None if they can."""
+    cols = kernel.cols.factor
     if not may_specialise(target):
         return f"no rows in a ring on {target.name}"
     width = _VECTOR * target.warp_size * config.warps
@@ -98,13 +109,17 @@ def ring_problem(config: TileConfig, cols: int, target: Target) -> str | None:
     if config.programs < 1 or config.programs % config.parts or config.parts > target.sms:
         return f"{config.programs} programs, {config.parts} to a row"
     per_sm = -(-config.programs // target.sms)
-    used, room = per_sm * (ring_bytes(config) + RESERVED), target.shared_limit + RESERVED
+    used, room = (
+        per_sm * (ring_bytes(plan, kernel, config) + RESERVED),
+        target.shared_limit + RESERVED,
+    )
     if config.stages < 3 or used > room:
         return f"{used} of {room} bytes of shared memory"
     registers = per_sm * config.warps * target.warp_size * (config.registers or _PER_THREAD)
     return f"{registers} registers" if registers > _REGISTERS else None
 
 
-def ring_bytes(config: TileConfig) -> int:
-    """Shared memory in bytes: the ring, of 16-bit values, and what a reduction takes."""
-    return config.stages * config.block_n * 2 + 256
+def ring_bytes(plan: Plan, kernel: KernelPlan, config: TileConfig) -> int:
+    """Shared memory in bytes: a ring of 16-bit values for each tile, and what a reduction takes."""
+    tiles = len(plan.tiles_read(kernel))
+    return tiles * config.stages * config.block_n * 2 + 256

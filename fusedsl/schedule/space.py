@@ -48,7 +48,7 @@ def candidates(
     elif kernel.in_turn:
         every = in_turn_variants(default)
     elif kernel.ring:
-        every = ring_variants(default, extent.cols, target)
+        every = ring_variants(plan, kernel, default, target)
     elif kernel.specialised:
         every = variants(default)
     elif kernel.kind is Kind.GEMM:

@@ -30,6 +30,9 @@ FORMS = {
         {{ y = layer_norm(x, g); }}""",
     "chain": """kernel k(x: {t}[M, {n}], c: {t}[M, 1], g: weight {w}[{n}], b: weight {w}[{n}])
         -> (y: {t}[M, {n}]) {{ y = silu(add(layer_norm(x * c * b, g), c, out_dtype={t})); }}""",
+    "residual": """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight {w}[{n}])
+        -> (y: {t}[M, {n}], h: {t}[M, {n}])
+        {{ h = x + r; y = rms_norm(h, g, eps=1e-6, cast=olmo2); }}""",
     "two sums": """kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}])
         {{ y = add(rms_norm(x, eps=1e-6), row_mean(x), out_dtype={t}); }}""",
 }
@@ -70,6 +73,8 @@ def rows_apart(got: Tensor, wanted: Tensor) -> float:
         ("no shift", 262144, "fp16", "fp16"),
         ("chain", 70008, "bf16", "bf16"),
         ("two sums", 65536, "fp16", "fp16"),
+        ("residual", 131072, "bf16", "fp32"),
+        ("residual", 40008, "fp16", "fp16"),
     ],
 )
 def test_every_row(form: str, n: int, t: str, w: str) -> None:

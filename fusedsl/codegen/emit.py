@@ -65,7 +65,7 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
     found = called_functions("\n".join(texts), functions)
     helpers = [*map(gluon_source, found), *skeleton_functions("\n".join(texts))]
     helpers += [in_turn_functions()] if any(k.in_turn for k in made) else []
-    helpers += [ring_functions()] if any(k.ring for k in made) else []
+    helpers += ring_functions("\n".join(texts)) if any(k.ring for k in made) else []
     slots = {"gluon": True, "helpers": helpers, "kernels": texts}
     text = render("program.py.jinja", header=list(header), **slots)
     sources = [KernelSource(k.name, k, out.args) for k, out in zip(made, emitted, strict=True)]

@@ -33,7 +33,8 @@ SKELETON = frozenset(
         "late", "row", "next_row", "late_row", "told", "at", "ahead", "head_cols", "head_live",
         "TILE", "TOLD", "OWNED", "READ", "LAG", "LOADS", "SLOTS", "async_copy", "widen_here",
         "begin_load", "load_head", "add_pairs", "column_sums", "sum_one", "sum_two", "tell_one",
-        "tell_two", "put_words",
+        "tell_two", "put_words", "larger",
+        "finite", "join_exps",
         "stride", "rest_stages", "skip_stages", "multiply_stage", "load_in_turn",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]

@@ -29,7 +29,7 @@ from fusedsl.codegen.centres import HEAD_COLUMNS, centre_of_columns
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.kernels import Emitted, finish
 from fusedsl.codegen.source import Arg, words_of
-from fusedsl.codegen.specialised import speaks_gluon
+from fusedsl.codegen.specialised import LANGUAGE, speaks_gluon
 from fusedsl.codegen.statistics import (
     emit_columns,
     merge_all,
@@ -50,6 +50,9 @@ _FUNCTIONS = "row_reduction/ring_functions.jinja"
 #: Bytes of row vectors, for each column, that stay in registers from row to row.
 _KEPT_BYTES = 4
 
+#: What block functions may take of `tl` here.
+_LANGUAGE = LANGUAGE | {"div_rn"}
+
 #: The most tiles that are loaded, and that are stored.
 _TILES = 2
 
@@ -59,7 +62,7 @@ _TURNS = {"next": "turn", "part": "late"}
 
 def can_take_ring(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a row kernel can be made so: it loads and stores one or two tiles of 16 bits, and
-    takes one round of statistics, which are sums or about a mean."""
+    takes one round of statistics, which are sums or about a mean, or those of a softmax."""
     if kernel.kind is not Kind.ROW_REDUCTION or kernel.cols.symbol is not None:
         return False
     tiles = plan.tiles_read(kernel)
@@ -75,14 +78,15 @@ def can_take_ring(plan: Plan, kernel: KernelPlan) -> bool:
     if any(plan.type_of(name).dtype.is_index for name in kernel.reads):
         return False
     found = [node for node in kernel.steps if is_reduction(node)]
-    if not found or next_statistics(list(kernel.steps)) != found:
+    exps = _exps_of(kernel)
+    if not found or (next_statistics(list(kernel.steps)) != found and not exps):
         return False
     spread = _spread(kernel, tiles)
     return (
         all(node.inputs[0] in spread for node in found)
         and set(kernel.writes) <= spread
-        and all(_is_plain(node) for node in kernel.steps)
-        and all(speaks_gluon(function) for node in kernel.steps for function in _called(node))
+        and all(_is_plain(node) or node in exps for node in kernel.steps)
+        and all(speaks_gluon(f, _LANGUAGE) for node in kernel.steps for f in _called(node))
     )
 
 
@@ -93,6 +97,21 @@ def _spread(kernel: KernelPlan, tiles: Iterable[str]) -> set[str]:
         if not is_reduction(node) and found & set(node.inputs):
             found |= {result.name for result in node.results}
     return found
+
+
+def _exps_of(kernel: KernelPlan) -> tuple[Node, ...]:
+    """The largest value of a row and the sum of exponentials about it, where these are all the
+    statistics of a kernel: those of a part are about its own largest value."""
+    found = tuple(node for node in kernel.steps if is_reduction(node))
+    if [node.block.name for node in found] != ["row_max", "row_sum"]:
+        return ()
+    makers = {result.name: node for node in kernel.steps for result in node.results}
+    power = makers.get(found[1].inputs[0])
+    apart = makers.get(power.inputs[0]) if power and power.block.name == "exp" else None
+    if apart is None or apart.block.name != "sub":
+        return ()
+    about = (found[0].inputs[0], found[0].name)
+    return found if tuple(apart.operands) == about else ()
 
 
 def _is_plain(node: Node) -> bool:
@@ -110,6 +129,8 @@ def _called(node: Node) -> tuple[Any, ...]:
     reduction = reduction_of(node)
     if reduction.about:
         return (*reduction.about, reduction.finish)
+    if not reduction.adds:
+        return (reduction.finish,)
     return (reduction.lift, reduction.merge_all, reduction.finish)
 
 
@@ -121,24 +142,25 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
         ring = body.namer.fresh(f"{tile}_ring")
         body.rings[tile] = (ring, body.pointer(tile), body.stride(tile))
     statistics = [node for node in kernel.steps if is_reduction(node)]
-    centres: dict[str, str] = {}
     find: list[str] = []
     body.held = "next"
-    for node in statistics:
-        if reduction_of(node).about:
-            centres[node.name] = _centre(body, kernel, node, find)
-    for node in statistics:
-        recompute(body, kernel, node.inputs[0], find)
-    states = _take_sums(body, statistics, centres, find)
+    exps = _exps_of(kernel)
+    if exps:
+        states = _take_exps(body, kernel, exps, find)
+    else:
+        states = _take_sums(body, kernel, statistics, find)
     body.values, body.held = {}, "part"
     after: list[str] = []
     rest = emit_columns(body, [n for n in kernel.steps if n not in statistics], after)
     merge: list[str] = []
-    names = states
+    parts = [f"{name}_parts" for name in states]
+    if exps:
+        _join_exps(body, exps, parts, merge)
+        statistics = []
     for node in statistics:
         count = len(reduction_of(node).identity)
-        _join(body, kernel, node, names[:count], merge)
-        names = names[count:]
+        _join(body, kernel, node, parts[:count], merge)
+        parts = parts[count:]
     final: list[str] = []
     for node in emit_columns(body, rest, final):
         body.emit(node, final)
@@ -169,9 +191,13 @@ def _centre(body: _RingBody, kernel: KernelPlan, node: Node, lines: list[str]) -
 
 
 def _take_sums(
-    body: _RingBody, statistics: list[Node], centres: dict[str, str], lines: list[str]
+    body: _RingBody, kernel: KernelPlan, statistics: list[Node], lines: list[str]
 ) -> list[str]:
     """Sums over the part at hand, told to the other parts: two at a time share a barrier."""
+    about = [node for node in statistics if reduction_of(node).about]
+    centres = {node.name: _centre(body, kernel, node, lines) for node in about}
+    for node in statistics:
+        recompute(body, kernel, node.inputs[0], lines)
     states: list[str] = []
     lanes: list[str] = []
     for node in statistics:
@@ -199,10 +225,9 @@ def _take_sums(
 
 
 def _join(
-    body: _RingBody, kernel: KernelPlan, node: Node, states: list[str], lines: list[str]
+    body: _RingBody, kernel: KernelPlan, node: Node, parts: list[str], lines: list[str]
 ) -> None:
     """The statistics of the row that is stored, from the states of its parts."""
-    parts = [f"{name}_parts" for name in states]
     if reduction_of(node).about:
         centre = _centre(body, kernel, node, lines)
         lines += [title(node), unbound(centre, "TOLD")]
@@ -216,14 +241,48 @@ def _join(
     body.finish(node, joined, "N", lines)
 
 
+def _take_exps(
+    body: _RingBody, kernel: KernelPlan, exps: tuple[Node, ...], lines: list[str]
+) -> list[str]:
+    """The largest value of the part at hand and the sum of exponentials about it, told."""
+    largest, total = exps
+    states = [*body.state_names(largest), *body.state_names(total)]
+    recompute(body, kernel, largest.inputs[0], lines)
+    lines.append(title(largest))
+    piece = body.rounded(largest.inputs[0], lines)
+    lines.append(fragment("call", states[:1], "largest", [piece, "col_live[None, :]"]))
+    column = body.namer.fresh(largest.name)
+    lines.append(fragment("call", [column], "finite", [states[0], "TILE"]))
+    body.values[largest.name] = Var(column, Layout.COLUMN)
+    recompute(body, kernel, total.inputs[0], lines)
+    lines.append(title(total))
+    lanes = body.state_names(total, "_lanes")
+    piece = body.masked(total.inputs[0], lines)
+    lines.append(fragment("call", lanes, function_name(reduction_of(total).lift), [piece]))
+    lines.append(fragment("call", states[1:], "sum_one", lanes))
+    lines.append(f"tell_two(mine, {', '.join(states)}, turn + 1, PARTS)")
+    return states
+
+
+def _join_exps(body: _RingBody, exps: tuple[Node, ...], parts: list[str], lines: list[str]) -> None:
+    """Both of the row that is stored."""
+    joined = [name for node in exps for name in body.state_names(node, "_all")]
+    lines.append(title(exps[1]))
+    lines.append(fragment("call", joined, "join_exps", [*parts, "shares"]))
+    lines += [unbound(state, "TILE") for state in joined]
+    for node, state in zip(exps, joined, strict=True):
+        body.finish(node, [state], "N", lines)
+
+
 def unbound(name: str, layout: str) -> str:
     """The line that brings a value of a row to another layout, by way of a scalar."""
     return fragment("call", [name], "unbound", [name, layout])
 
 
-def ring_functions() -> str:
-    """The functions that all such kernels of a file share."""
-    return expanded(_FUNCTIONS, "functions")
+def ring_functions(text: str) -> list[str]:
+    """The functions that such kernels of a file share: those that `text` calls."""
+    found = [expanded(_FUNCTIONS, "functions")]
+    return [*found, expanded(_FUNCTIONS, "exps")] if "join_exps(" in text else found
 
 
 @dataclass

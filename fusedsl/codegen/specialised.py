@@ -28,7 +28,7 @@ _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
 _FUNCTIONS = "gemm/specialised_functions.jinja"
 
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
-_LANGUAGE = frozenset(
+LANGUAGE = frozenset(
     ["abs", "constexpr", "erf", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
      "int32", "log", "log2", "max", "maximum", "minimum", "PropagateNan", "rsqrt", "sqrt", "sum",
      "where"]
@@ -82,12 +82,12 @@ def _called(node: Node) -> tuple[Any, ...]:
 
 
 @cache
-def speaks_gluon(function: Any) -> bool:
+def speaks_gluon(function: Any, language: frozenset[str] = LANGUAGE) -> bool:
     """Whether a function and what it calls take nothing of `tl` but what Gluon has as well."""
     for one in called_functions(f"{function.fn.__name__}(", [function]):
         for found in ast.walk(ast.parse(source_of(one))):
             match found:
-                case ast.Attribute(ast.Name("tl"), name) if name not in _LANGUAGE:
+                case ast.Attribute(ast.Name("tl"), name) if name not in language:
                     return False
                 case _:
                     pass

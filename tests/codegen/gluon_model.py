@@ -227,6 +227,13 @@ def _binary(function: Any) -> Callable[..., Value]:
     return apply
 
 
+def _reduce(given: Any, axis: int, combine: Any) -> Any:
+    """`combine` is `add_pairs`, of two values, or `larger`, of one."""
+    if isinstance(given, tuple):
+        return tuple(Value(x.data.sum(axis)) for x in given)
+    return Value(given.data.amax(axis))
+
+
 def _functions() -> dict[str, Any]:
     def narrow(x: Any) -> torch.Tensor:
         found = torch.as_tensor(_plain(x))
@@ -250,7 +257,11 @@ def _functions() -> dict[str, Any]:
         "fma": lambda a, b, c: Value(_plain(a) * _plain(b) + _plain(c)),
         "sum": lambda x, axis: Value(x.data.sum(axis)),
         "max": lambda x, axis: Value(x.data.amax(axis)),
-        "reduce": lambda xs, axis, combine: tuple(Value(x.data.sum(axis)) for x in xs),
+        "reduce": _reduce,
+        "exp": _unary(torch.exp),
+        "exp2": _unary(torch.exp2),
+        "floor": _unary(torch.floor),
+        "div_rn": lambda a, b: Value(_plain(a) / _plain(b)),
         "reshape": lambda x, shape: Value(x.data.reshape(tuple(map(int, shape)))),
         "inline_asm_elementwise": lambda text, names, args, **options: args[0].to(torch.float32),
         "float32": torch.float32,

@@ -33,6 +33,7 @@ FORMS = {
     "residual": """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight {w}[{n}])
         -> (y: {t}[M, {n}], h: {t}[M, {n}])
         {{ h = x + r; y = rms_norm(h, g, eps=1e-6, cast=olmo2); }}""",
+    "softmax": "kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}]) {{ y = softmax(x); }}",
     "two sums": """kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}])
         {{ y = add(rms_norm(x, eps=1e-6), row_mean(x), out_dtype={t}); }}""",
 }
@@ -73,6 +74,9 @@ def rows_apart(got: Tensor, wanted: Tensor) -> float:
         ("no shift", 262144, "fp16", "fp16"),
         ("chain", 70008, "bf16", "bf16"),
         ("two sums", 65536, "fp16", "fp16"),
+        ("softmax", 65536, "fp16", "fp16"),
+        ("softmax", 70008, "bf16", "bf16"),
+        ("softmax", 262144, "bf16", "bf16"),
         ("residual", 131072, "bf16", "fp32"),
         ("residual", 40008, "fp16", "fp16"),
     ],

@@ -17,8 +17,10 @@ from fusedsl.codegen import compile_time_value, emit, words
 from fusedsl.diagnostics import FusedslError
 from fusedsl.fuse import Form, Plan
 from fusedsl.ir import evaluate, random_inputs
-from fusedsl.runtime import planning
+from fusedsl.runtime import engine, planning
+from fusedsl.runtime.binding import Binding
 from fusedsl.runtime.build import build
+from fusedsl.runtime.check import Dims
 from fusedsl.runtime.planning import planned
 from fusedsl.schedule import Target, TileConfig, candidates, choose, problem, ring_slots, signature
 from tests.codegen.gluon_model import Machine, Pointer
@@ -93,6 +95,26 @@ def test_nor_rows_of_32_bits() -> None:
 def test_nor_on_other_targets(name: str) -> None:
     target = Target.interpreter() if name == "interpreter" else Target.parse(name)
     assert forms(LAYER, 131072, target=target) == {Form.TILED}
+
+
+@pytest.mark.parametrize(
+    ("pitch", "offset", "taken"),
+    [(65536, 0, True), (65544, 8, True), (65540, 0, False), (65536, 4, False), (0, 0, False)],
+)
+def test_tensors_that_are_copied_in_whole_16_bytes(
+    pitch: int, offset: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "target_of", lambda _: SM_90)
+    program = fusedsl.compile(LAYER.format(n=65536, t="bf16", w="bf16"))
+    memory = torch.empty(300 * max(pitch, 65536) + offset + 8, dtype=torch.bfloat16)
+    memory = memory[-memory.data_ptr() % 16 // 2 :]
+    x = memory[offset:].as_strided((300, 65536), (pitch, 1))
+    given = [x, torch.empty(65537, dtype=x.dtype)[1:], torch.empty(65536, dtype=x.dtype)]
+    names = [p.name for p in program.graph().params]
+    found = program._engine.suited(
+        Binding(program.plan, Dims()), names, given, {"M": 300}, torch.device("cpu")
+    )
+    assert [k.ring for k in found.plan.kernels] == [taken]
 
 
 # what ------------------------------------------------------------------------------------------

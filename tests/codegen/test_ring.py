@@ -35,6 +35,8 @@ CHAIN = """kernel norm(x: {t}[M, {n}], c: {t}[M, 1], g: weight {w}[{n}], b: weig
     -> (y: {t}[M, {n}]) {{ y = relu(add(layer_norm(x * c * b, g), c, out_dtype={t})); }}"""
 SUMS = """kernel norm(x: {t}[M, {n}]) -> (y: {t}[M, {n}])
     {{ y = add(rms_norm(x, eps=1e-6) + row_mean(x), row_sum(x * 2.0), out_dtype={t}); }}"""
+SUMMED = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight {w}[{n}])
+    -> (h: {t}[M, {n}], y: {t}[M, {n}]) {{ h = x + r; y = layer_norm(h, g); }}"""
 SOFTMAX = "kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}]) {{ y = softmax(x); }}"
 GAINED = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight {w}[{n}]) -> (y: {t}[M, {n}])
     {{ y = mul(softmax(x * g + r), 3.0, out_dtype={t}); }}"""
@@ -58,7 +60,7 @@ def forms(
 
 
 # where -----------------------------------------------------------------------------------------
-FORM = pytest.mark.parametrize("form", [RMS, LAYER, CHAIN, SUMS, RESIDUAL, SOFTMAX, GAINED])
+FORM = pytest.mark.parametrize("form", [RMS, LAYER, CHAIN, SUMS, RESIDUAL, SUMMED, SOFTMAX, GAINED])
 
 
 @FORM
@@ -196,9 +198,11 @@ def test_it_fits_hopper_without_spills(form: str, tmp_path: Path) -> None:
 
 
 # what it computes ------------------------------------------------------------------------------
-def computed(plan: Plan, inputs: dict[str, Any], config: TileConfig) -> dict[str, torch.Tensor]:
+def computed(
+    plan: Plan, inputs: dict[str, Any], config: TileConfig, numerics: str = "moved"
+) -> dict[str, torch.Tensor]:
     """The outputs of the only kernel, by the model of Gluon."""
-    source = emit(plan, main_loop="specialised")
+    source = emit(plan, main_loop="specialised", numerics=numerics)
     (kernel,) = source.kernels
     rows = len(inputs["x"])
     shape, dtype = (rows, inputs["x"].shape[1]), inputs["x"].dtype
@@ -239,8 +243,9 @@ def test_what_it_computes(form: str, n: int, parts: int, rows: int, stages: int)
     config = TileConfig(
         1, block, warps=block // 256, stages=stages, parts=parts, programs=groups * parts
     )
-    for name, got in computed(plan, inputs, config).items():
-        assert error(got, exact[name]) < 4e-3, name
+    numerics, bound = ("as_written", 8e-3) if rows == 5 else ("moved", 4e-3)
+    for name, got in computed(plan, inputs, config, numerics).items():
+        assert error(got, exact[name]) < bound, name
 
 
 def test_infinities_in_a_softmax() -> None:

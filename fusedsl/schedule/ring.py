@@ -18,7 +18,7 @@ from fusedsl.schedule.sizes import RESERVED
 from fusedsl.schedule.specialised import may_specialise
 from fusedsl.schedule.target import Target
 
-#: Rows that are wider are taken so; narrower ones where they would be shared otherwise.
+#: Wider rows are taken so; narrower ones where they would be shared otherwise (`rows.is_shared`).
 RING_COLUMNS = 65536
 
 #: Columns of a part, over all tiles that are loaded, its warps, the parts of a ring, and programs

@@ -8,6 +8,7 @@
 | `few_rows` | projections of few rows |
 | `specialised` | specialised projections, in Gluon |
 | `in_turn` | those of two groups on tiles of their own |
+| `ring` | row kernels whose rows lie in rings, in Gluon |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `tiles` | per-tile states and picks of a projection's epilogue |
 | `scales` | factors that a statistic applies once for each row |
@@ -19,6 +20,7 @@
 
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.in_turn import can_take_turns
+from fusedsl.codegen.ring import can_take_ring
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     COUNTERS,
@@ -41,6 +43,7 @@ __all__ = [
     "KernelSource",
     "ProgramSource",
     "can_specialise",
+    "can_take_ring",
     "can_take_turns",
     "column_tiles",
     "compile_time_value",

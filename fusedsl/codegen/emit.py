@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusedsl.blocks.row_reduction.sharing import SHARING
+from fusedsl.blocks.row_reduction.sharing import SHARING, any_of, missing, take_number
 from fusedsl.codegen.few_rows import FEW_ROWS_FUNCTIONS, emit_few_rows
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
 from fusedsl.codegen.in_turn import emit_in_turn, in_turn_functions
 from fusedsl.codegen.kernels import emit_kernel
+from fusedsl.codegen.ring import emit_ring, ring_functions
 from fusedsl.codegen.source import KernelSource, ProgramSource
 from fusedsl.codegen.specialised import emit_specialised, gluon_source, skeleton_functions
 from fusedsl.codegen.templates import render
-from fusedsl.fuse import Plan
+from fusedsl.fuse import Form, Plan
 
 
 def emit(
@@ -22,7 +23,7 @@ def emit(
 
     `main_loop` is "tma" (tensor descriptors, sm_90 and later; rows that are multiples of 16 bytes),
     "mixed" (descriptors for the operands, pointers for the tiles of the epilogue, whose rows may
-    have any length), "pointer", or "specialised": the plan's specialised projections, in Gluon,
+    have any length), "pointer", or "specialised": the plan's specialised kernels, in Gluon,
     which the other files are without.
     `numerics="as_written"` rounds after every node to its dtype.
     """
@@ -50,18 +51,21 @@ def emit(
 
 
 def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSource:
-    """The Gluon file of a plan's specialised projections."""
+    """The Gluon file of a plan's specialised kernels."""
     keep = numerics == "as_written"
     made = [k for k in plan.kernels if k.specialised]
+    makers = {Form.IN_TURN: emit_in_turn, Form.RING: emit_ring}
     emitted = [
-        (emit_in_turn if kernel.in_turn else emit_specialised)(plan, kernel, keep_roundings=keep)
+        makers.get(kernel.form, emit_specialised)(plan, kernel, keep_roundings=keep)
         for kernel in made
     ]
     texts = [out.text.strip("\n") for out in emitted]
     functions = [f for kernel in made for node in kernel.nodes for f in functions_of(node)]
+    functions += (take_number, missing, any_of)
     found = called_functions("\n".join(texts), functions)
     helpers = [*map(gluon_source, found), *skeleton_functions("\n".join(texts))]
     helpers += [in_turn_functions()] if any(k.in_turn for k in made) else []
+    helpers += ring_functions("\n".join(texts)) if any(k.ring for k in made) else []
     slots = {"gluon": True, "helpers": helpers, "kernels": texts}
     text = render("program.py.jinja", header=list(header), **slots)
     sources = [KernelSource(k.name, k, out.args) for k, out in zip(made, emitted, strict=True)]

@@ -28,7 +28,7 @@ _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
 _FUNCTIONS = "gemm/specialised_functions.jinja"
 
 #: What block functions may take of `tl`: names that mean the same in Gluon (triton 3.6).
-_LANGUAGE = frozenset(
+LANGUAGE = frozenset(
     ["abs", "constexpr", "erf", "exp", "exp2", "float32", "floor", "fma", "inline_asm_elementwise",
      "int32", "log", "log2", "max", "maximum", "minimum", "PropagateNan", "rsqrt", "sqrt", "sum",
      "where"]
@@ -61,7 +61,7 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     if brought and (brought != written or brought[0].dtype is not kinds[0].dtype):
         return False
     return all(_is_plain(node, kernel) for node in kernel.steps) and all(
-        _speaks_gluon(function) for node in kernel.nodes for function in _called(node)
+        speaks_gluon(function) for node in kernel.nodes for function in _called(node)
     )
 
 
@@ -82,12 +82,12 @@ def _called(node: Node) -> tuple[Any, ...]:
 
 
 @cache
-def _speaks_gluon(function: Any) -> bool:
+def speaks_gluon(function: Any, language: frozenset[str] = LANGUAGE) -> bool:
     """Whether a function and what it calls take nothing of `tl` but what Gluon has as well."""
     for one in called_functions(f"{function.fn.__name__}(", [function]):
         for found in ast.walk(ast.parse(source_of(one))):
             match found:
-                case ast.Attribute(ast.Name("tl"), name) if name not in _LANGUAGE:
+                case ast.Attribute(ast.Name("tl"), name) if name not in language:
                     return False
                 case _:
                     pass
@@ -167,8 +167,10 @@ def gluon_source(function: Any) -> str:
 
 
 def skeleton_functions(text: str) -> list[str]:
-    """The functions that the specialised projections of a file share: those that `text` calls."""
-    found = [expanded(_FUNCTIONS, "functions")]
+    """The functions that the kernels of a Gluon file share, those of projections if it has any."""
+    found = [expanded(_FUNCTIONS, "widening")]
+    if "tile_at(" in text:
+        found.append(expanded(_FUNCTIONS, "functions"))
     for name, brings in (("load_stages", False), ("load_stages_and_tile", True)):
         if f"({name}," in text:
             found.append(expanded(_FUNCTIONS, "loader", name, brings))

@@ -17,12 +17,15 @@ class Form(Enum):
     (see `few_rows.py`). SPECIALISED: a projection whose warps have different tasks, and which may
     take statistics of the operand that it streams (see `along.py`). IN_TURN: the same with two
     groups of warps on tiles of their own, so that one finishes its tile while the other multiplies.
+    RING: a row kernel whose rows several programs share, each with its parts of the rows under way
+    in a ring of shared memory.
     """
 
     TILED = "tiled"
     FEW_ROWS = "few_rows"
     SPECIALISED = "specialised"
     IN_TURN = "in_turn"
+    RING = "ring"
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,13 @@ class KernelPlan:
 
     @property
     def specialised(self) -> bool:
-        """Whether its warps have different tasks."""
-        return self.form in (Form.SPECIALISED, Form.IN_TURN)
+        """Whether it is made for Hopper alone, in Gluon."""
+        return self.form in (Form.SPECIALISED, Form.IN_TURN, Form.RING)
+
+    @property
+    def ring(self) -> bool:
+        """Whether its rows lie in rings of shared memory."""
+        return self.form is Form.RING
 
     @property
     def in_turn(self) -> bool:

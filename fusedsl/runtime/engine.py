@@ -94,8 +94,8 @@ class Engine:
         return Engine(self.source, plan, options, self.header, self.main_loop)
 
     def planned(self, env: Mapping[str, int], target: Target | None = None) -> Engine:
-        """The engine that runs a call: this one, the one for few rows, or, on a target, one whose
-        projections are specialised."""
+        """The engine that runs a call: this one, the one for few rows, or, on a target, one with
+        specialised kernels."""
         if is_chosen(self.plan):
             return self
         if has_few_rows(self.plan, env):
@@ -120,7 +120,7 @@ class Engine:
         env: dict[str, int],
         device: torch.device,
     ) -> Engine:
-        """The engine that runs a call with such tensors: `planned`, unless a specialised projection
+        """The engine that runs a call with such tensors: `planned`, unless a specialised kernel
         cannot take them as they lie."""
         found = self.planned(env, target_of(device))
         if found is self or not any(kernel.specialised for kernel in found.plan.kernels):
@@ -145,16 +145,17 @@ class Engine:
         )
 
     def specialised_source(self, env: Mapping[str, int]) -> str:
-        """The emitted file of the projections that a call specialises on sm_90."""
+        """The emitted file of the kernels that a call specialises on sm_90."""
         made = self.planned(env, Target.parse("sm_90"))
         if not any(kernel.specialised for kernel in made.plan.kernels):
             sizes = ", ".join(f"{name}={size}" for name, size in env.items()) or "its sizes"
             raise FusedslError(
                 Diagnostic(
                     "F0507",
-                    f"no projection of '{self.source.name}' is specialised at {sizes}",
-                    expected="16-bit projections, weights [N, K], two rounds of tiles or more",
-                    got="other projections, or fewer rows",
+                    f"no kernel of '{self.source.name}' is specialised at {sizes}",
+                    expected="16-bit projections, weights [N, K], two rounds of tiles or more, or "
+                    "norms of long rows of 16 bits",
+                    got="other kernels, or fewer rows",
                     fix="ask for the code of another main loop, or for more rows",
                 )
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fusedsl.codegen import can_specialise, can_take_turns
+from fusedsl.codegen import can_specialise, can_take_ring, can_take_turns
 from fusedsl.fuse import (
     Form,
     KernelPlan,
@@ -21,18 +21,27 @@ from fusedsl.fuse import (
     without,
     without_sums,
 )
-from fusedsl.schedule import Target, fills, may_specialise, pays, pays_in_turn
+from fusedsl.schedule import (
+    Target,
+    fills,
+    may_specialise,
+    pays,
+    pays_in_ring,
+    pays_in_turn,
+)
 
 
 @dataclass(frozen=True)
 class Change:
     """Which partial sums are not left, which row kernels go, which projections are specialised
-    beside their readers, and which by groups that take tiles in turn; by name."""
+    beside their readers, which by groups that take tiles in turn, and which row kernels have their
+    rows in a ring; by name."""
 
     sums: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     specialised: tuple[str, ...] = ()
     in_turn: tuple[str, ...] = ()
+    ring: tuple[str, ...] = ()
 
 
 def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
@@ -63,7 +72,9 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
     others = (k for k in plan.kernels if k.name not in taking)
     turned = [k.name for k in others if _takes_turns(plan, k, env, target)]
-    return Change(tuple(left.node.name for left in sums), tuple(gone), tuple(brings), tuple(turned))
+    ring = [k.name for k in plan.kernels if k.name not in gone and _rings(plan, k, env, target)]
+    names = (left.node.name for left in sums)
+    return Change(tuple(names), tuple(gone), tuple(brings), tuple(turned), tuple(ring))
 
 
 def changed(plan: Plan, change: Change) -> Plan:
@@ -75,10 +86,9 @@ def changed(plan: Plan, change: Change) -> Plan:
     gone = [k for k in plan.kernels if k.name in change.gone]
     formed = [k for k in plan.kernels if k.name in change.specialised]
     formed += [reader for kernel in gone for reader in readers(plan, kernel)]
-    turned = (
-        replace(k, form=Form.IN_TURN) if k.name in change.in_turn else k for k in plan.kernels
-    )
-    return without(replace(plan, kernels=tuple(turned)), gone, Form.SPECIALISED, formed)
+    forms = dict.fromkeys(change.in_turn, Form.IN_TURN) | dict.fromkeys(change.ring, Form.RING)
+    kernels = (replace(k, form=forms[k.name]) if k.name in forms else k for k in plan.kernels)
+    return without(replace(plan, kernels=tuple(kernels)), gone, Form.SPECIALISED, formed)
 
 
 def _taken(plan: Plan, left: LeftSum, env: Mapping[str, int], target: Target) -> bool:
@@ -100,6 +110,11 @@ def _has_tile_brought(
 def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether two groups of warps had better take the tiles of a projection in turn."""
     return can_take_turns(plan, kernel) and pays_in_turn(plan, kernel, env, target)
+
+
+def _rings(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether the rows of a row kernel had better lie in rings."""
+    return can_take_ring(plan, kernel) and pays_in_ring(plan, kernel, env, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

@@ -139,11 +139,17 @@ class Preparation:
         )
 
     def fits(self) -> bool:
-        """Whether tensor maps can express everything that specialised projections move."""
+        """Whether specialised kernels can move their tiles: tensor maps express all of them, and
+        the rows of a ring are of whole 16 bytes."""
         self._place_inputs()
         kernels = [k for k in self.plan.kernels if k.specialised]
         args = [a for k in kernels for a in self.engine.emitted("specialised").kernel(k.name).args]
-        return all(self._describable(arg) for arg in args if arg.role == "descriptor")
+        ringed = {n for k in kernels if k.ring for n in self.plan.tiles_read(k)}
+        return all(
+            self._describable(arg)
+            for arg in args
+            if arg.role == "descriptor" or (arg.role == "pointer" and arg.value in ringed)
+        )
 
     # where values lie ------------------------------------------------------------------------
     def _place_inputs(self) -> None:
@@ -192,7 +198,7 @@ class Preparation:
             sums = parts(kernel, self.configs[kernel.name], self.env)
             self._place_workspace(f"{kernel.name}.parts", sums, torch.float32)
             self._place_workspace(f"{kernel.name}.arrived", COUNTERS, torch.int32)
-        if kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel):
+        if _shares_rows(kernel):
             size = words(kernel, self.configs[kernel.name])
             self._place_workspace(words_of(kernel.name), size, torch.int64, zero=True)
 
@@ -264,7 +270,7 @@ class Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            if not is_shared(kernel):
+            if not _shares_rows(kernel):
                 return (rows, 1, 1)
             return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
@@ -339,6 +345,11 @@ class Preparation:
         if arg.role == "stride":
             return self.values[arg.value].row_stride
         return compile_time_value(arg, kernel.name, self.plan, self.configs, self.env)
+
+
+def _shares_rows(kernel: KernelPlan) -> bool:
+    """Whether programs share a row, and tell each other its states."""
+    return kernel.ring or (kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel))
 
 
 def _value_of(slot: int, tensor: Tensor) -> Value:

@@ -273,9 +273,9 @@ class Program(_Caller):
     ) -> str:
         """The emitted file for "tma", "mixed" or "pointer"; with `few_rows` the one that calls with
         at most `fuse.FEW_ROWS` rows in every projection use. "specialised": the Gluon file with the
-        projections that calls of sizes `dims` (4096 where none is given) specialise on sm_90.
+        kernels that calls of sizes `dims` (4096 where none is given) specialise on sm_90.
 
-        Raises FusedslError: F0507 for another loop, or where no projection is specialised; F0404,
+        Raises FusedslError: F0507 for another loop, or where no kernel is specialised; F0404,
         F0105 for `dims`.
         """
         if main_loop == "specialised":

@@ -15,6 +15,7 @@
 | `few_rows` | the same for projections that stream their weights |
 | `specialised` | the same for specialised projections, and where they pay |
 | `in_turn` | the same for those whose groups of warps take tiles in turn |
+| `ring` | the same for row kernels whose rows lie in rings of shared memory |
 | `space` | every configuration worth timing |
 """
 
@@ -23,6 +24,7 @@ from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
 from fusedsl.schedule.in_turn import pays_in_turn
 from fusedsl.schedule.legality import problem
+from fusedsl.schedule.ring import pays_in_ring, ring_slots
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
     CENTRED_COLUMNS,
@@ -62,9 +64,11 @@ __all__ = [
     "is_shared",
     "may_specialise",
     "pays",
+    "pays_in_ring",
     "pays_in_turn",
     "power_of_two",
     "problem",
+    "ring_slots",
     "row_class",
     "row_segments",
     "signature",

@@ -23,6 +23,8 @@ class TileConfig:
     dependent launch): its text must wait (`gdc_wait`) before it first reads what another kernel
     writes, and before it writes anything that another may still read.
 
+    `registers` are the most that a thread has, 0 where the compiler decides.
+
     For projections of few rows: `split` programs share the K of one tile of columns; `ahead` is
     the columns of each weight row that a program asks into the L2 cache before it waits.
     """
@@ -41,6 +43,7 @@ class TileConfig:
     pdl: bool = False
     split: int = 1
     ahead: int = 0
+    registers: int = 0
 
     def piece_width(self, paired: bool) -> int:
         """Output columns the epilogue handles at a time."""
@@ -56,6 +59,8 @@ class TileConfig:
         options: dict[str, Any] = {"num_warps": self.warps, "num_stages": self.stages}
         if self.pdl:
             options["launch_pdl"] = True
+        if self.registers:
+            options["maxnreg"] = self.registers
         return options
 
     def on(self, target: Target) -> TileConfig:
@@ -86,4 +91,5 @@ class TileConfig:
             "SPLIT": self.split,
             "AHEAD": self.ahead,
             "STAGES": self.stages,
+            "READ": max(32, 1 << (self.parts - 1).bit_length()),
         }

@@ -13,6 +13,7 @@ from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.in_turn import choose_in_turn
 from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes, states
+from fusedsl.schedule.ring import choose_ring
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
@@ -37,6 +38,8 @@ def choose(
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
     if kernel.in_turn:
         return replace(choose_in_turn(plan, kernel, env, target), fast=fast)
+    if kernel.ring:
+        return replace(choose_ring(plan, kernel, target), fast=fast)
     if kernel.specialised:
         return replace(choose_specialised(plan, kernel, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:

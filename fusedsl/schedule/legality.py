@@ -7,8 +7,9 @@ from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_halves
 from fusedsl.schedule.in_turn import in_turn_problem
+from fusedsl.schedule.ring import ring_problem
 from fusedsl.schedule.rows import is_shared
-from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS
+from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS, RESERVED
 from fusedsl.schedule.specialised import specialised_problem
 from fusedsl.schedule.target import Target
 
@@ -20,10 +21,6 @@ MOST_SPLIT = 16
 
 #: Largest side of the box that a tensor map describes (CUDA driver API, cuTensorMapEncodeTiled).
 MAX_BOX = 256
-
-#: Shared memory that the hardware keeps of every program's share, in bytes (CUDA C++ Programming
-#: Guide, compute capabilities 8.x and 9.0).
-RESERVED = 1024
 
 #: Bytes by which `shared_bytes` may fall short: barriers beside buffers that leave no gap.
 _SLACK = 64
@@ -42,6 +39,8 @@ def problem(
     """Why a kernel cannot have this configuration on this target, or None if it can."""
     if kernel.in_turn:  # its tile may be 192 wide
         return in_turn_problem(config, target)
+    if kernel.ring:
+        return ring_problem(plan, kernel, config, target)
     sizes = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "warps": config.warps}
     if kernel.kind is Kind.GEMM:
         sizes |= {"BLOCK_K": config.block_k, "SIDES": config.sides}

@@ -8,6 +8,10 @@ MAX_THREADS = 1024
 #: Elements of a tile: Triton's own limit on a tensor.
 MAX_ELEMENTS = 1 << 20
 
+#: Shared memory that the hardware keeps of every program's share, in bytes (CUDA C++ Programming
+#: Guide, compute capabilities 8.x and 9.0).
+RESERVED = 1024
+
 
 def power_of_two(value: int) -> int:
     """The smallest power of two that is at least `value`."""

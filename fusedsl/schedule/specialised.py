@@ -52,7 +52,7 @@ def has_gluon() -> bool:
 
 
 def may_specialise(target: Target) -> bool:
-    """Whether projections can be specialised on a target."""
+    """Whether kernels can be specialised on a target."""
     return target.name == "sm_90" and target.main_loop == "tma" and has_gluon()
 
 

@@ -25,7 +25,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("columns", [100_003, 131_072, 262_144])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_shared_rows_are_right_and_repeat(name: str, columns: int, rows: int) -> None:
-    program = compiled(PROGRAMS[name].format(n=columns))
+    program = compiled(PROGRAMS[name].format(n=columns), "pointer")
     inputs = inputs_of(program.graph(), M=rows)
     first = run(program, inputs)
     few = {n: t if t.dim() == 1 else t[-64:] for n, t in inputs.items()}
@@ -41,7 +41,7 @@ def test_shared_rows_are_right_and_repeat(name: str, columns: int, rows: int) ->
 def test_moments_of_shared_rows_far_from_their_first_columns() -> None:
     """An outlier among the columns that parts take moments about costs no more than a rounding."""
     n = 262_144
-    program = compiled(PROGRAMS["layer_norm"].format(n=n))
+    program = compiled(PROGRAMS["layer_norm"].format(n=n), "pointer")
     inputs = inputs_of(program.graph(), M=8)
     x = torch.randn_like(inputs["x"].float())
     x[1] += 1000

@@ -1,0 +1,319 @@
+"""Rows in rings: where they are chosen, what is emitted and computed, and how states are told."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusedsl
+from fusedsl.codegen import compile_time_value, emit, words
+from fusedsl.diagnostics import FusedslError
+from fusedsl.fuse import Form, Plan
+from fusedsl.ir import evaluate, random_inputs
+from fusedsl.runtime import engine, planning
+from fusedsl.runtime.binding import Binding
+from fusedsl.runtime.build import build
+from fusedsl.runtime.check import Dims
+from fusedsl.runtime.planning import planned
+from fusedsl.schedule import Target, TileConfig, candidates, choose, problem, ring_slots, signature
+from tests.codegen.gluon_model import Machine, Pointer
+from tests.codegen.harness import error
+
+SM_90 = Target.parse("sm_90")
+RMS = """kernel norm(x: {t}[M, {n}], gain: weight {w}[{n}]) -> (y: {t}[M, {n}])
+    {{ y = rms_norm(x, gain, eps=1e-6, cast=olmo2); }}"""
+LAYER = """kernel norm(x: {t}[M, {n}], gain: weight {w}[{n}], shift: weight {w}[{n}])
+    -> (y: {t}[M, {n}]) {{ y = layer_norm(x, gain, shift); }}"""
+CHAIN = """kernel norm(x: {t}[M, {n}], c: {t}[M, 1], g: weight {w}[{n}], b: weight {w}[{n}])
+    -> (y: {t}[M, {n}]) {{ y = relu(add(layer_norm(x * c * b, g), c, out_dtype={t})); }}"""
+SUMS = """kernel norm(x: {t}[M, {n}]) -> (y: {t}[M, {n}])
+    {{ y = add(rms_norm(x, eps=1e-6) + row_mean(x), row_sum(x * 2.0), out_dtype={t}); }}"""
+SUMMED = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight {w}[{n}])
+    -> (h: {t}[M, {n}], y: {t}[M, {n}]) {{ h = x + r; y = layer_norm(h, g); }}"""
+SOFTMAX = "kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}]) {{ y = softmax(x); }}"
+GAINED = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight {w}[{n}]) -> (y: {t}[M, {n}])
+    {{ y = mul(softmax(x * g + r), 3.0, out_dtype={t}); }}"""
+RESIDUAL = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight fp32[{n}])
+    -> (y: {t}[M, {n}], h: {t}[M, {n}])
+    {{ h = x + r; y = rms_norm(h, g, eps=1e-6, cast=olmo2); }}"""
+WIDE = """kernel k(x: {t}[M, {n}], r: fp32[M, {n}]) -> (y: {t}[M, {n}])
+    {{ y = layer_norm(add(x, r, out_dtype={t})); }}"""
+TWO = """kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}], s: fp32[M, 1])
+    {{ y = rms_norm(x, eps=1e-6); s = cast(row_mean(x), dtype=fp32); }}"""
+
+
+def plan_of(form: str, n: int, t: str = "bf16", w: str = "bf16") -> Plan:
+    return fusedsl.compile(form.format(n=n, t=t, w=w)).plan
+
+
+def forms(
+    form: str, n: int, rows: int = 4096, target: Target = SM_90, t: str = "bf16"
+) -> set[Form]:
+    return {kernel.form for kernel in planned(plan_of(form, n, t), {"M": rows}, target).kernels}
+
+
+# where -----------------------------------------------------------------------------------------
+FORM = pytest.mark.parametrize("form", [RMS, LAYER, CHAIN, SUMS, RESIDUAL, SUMMED, SOFTMAX, GAINED])
+
+
+@FORM
+@pytest.mark.parametrize("t", ["bf16", "fp16"])
+def test_long_rows_lie_in_rings(form: str, t: str) -> None:
+    assert forms(form, 131072, t=t) == {Form.RING}
+    assert forms(form, 262144, 17, t=t) == {Form.RING}
+
+
+@pytest.mark.parametrize(
+    ("form", "n", "rows"),
+    [
+        (RMS, 4096, 4096),
+        (RMS, 32768, 4096),
+        (LAYER, 32768, 4096),
+        (RMS, 131072, 1),
+        (RMS, 131076, 4096),
+        (LAYER, 65544, 4096),
+        (RMS, 1 << 20, 4096),
+        (SOFTMAX, 65536, 4096),
+        (WIDE, 131072, 4096),
+        (TWO, 131072, 4096),
+    ],
+)
+def test_other_rows_do_not(form: str, n: int, rows: int) -> None:
+    assert Form.RING not in forms(form, n, rows)
+
+
+def test_nor_rows_of_32_bits() -> None:
+    assert forms(RMS, 131072, t="fp32") == {Form.TILED}
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_89", "sm_100", "gfx942", "interpreter"])
+def test_nor_on_other_targets(name: str) -> None:
+    target = Target.interpreter() if name == "interpreter" else Target.parse(name)
+    assert forms(LAYER, 131072, target=target) == {Form.TILED}
+
+
+@pytest.mark.parametrize(
+    ("pitch", "offset", "taken"),
+    [(65536, 0, True), (65544, 8, True), (65540, 0, False), (65536, 4, False), (0, 0, False)],
+)
+def test_tensors_that_are_copied_in_whole_16_bytes(
+    pitch: int, offset: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "target_of", lambda _: SM_90)
+    program = fusedsl.compile(LAYER.format(n=65536, t="bf16", w="bf16"))
+    memory = torch.empty(300 * max(pitch, 65536) + offset + 8, dtype=torch.bfloat16)
+    memory = memory[-memory.data_ptr() % 16 // 2 :]
+    x = memory[offset:].as_strided((300, 65536), (pitch, 1))
+    given = [x, torch.empty(65537, dtype=x.dtype)[1:], torch.empty(65536, dtype=x.dtype)]
+    names = [p.name for p in program.graph().params]
+    found = program._engine.suited(
+        Binding(program.plan, Dims()), names, given, {"M": 300}, torch.device("cpu")
+    )
+    assert [k.ring for k in found.plan.kernels] == [taken]
+
+
+# what ------------------------------------------------------------------------------------------
+def ringed(form: str, n: int, t: str = "bf16", w: str = "bf16") -> Plan:
+    """The plan with its only kernel in this form, whatever its size."""
+    plan = plan_of(form, n, t, w)
+    (kernel,) = plan.kernels
+    assert planning.can_take_ring(plan, kernel)
+    return replace(plan, kernels=(replace(kernel, form=Form.RING),))
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("rms_norm", RMS), ("layer_norm", LAYER), ("softmax", SOFTMAX)]
+)
+def test_emitted_text(name: str, form: str, golden: Callable[[str, str], None]) -> None:
+    text = emit(ringed(form, 131072), main_loop="specialised").text
+    golden(f"specialised/ring_{name}.py", text)
+
+
+@pytest.mark.parametrize("numerics", ["moved", "as_written"])
+@FORM
+def test_a_file_that_stands_alone(form: str, numerics: str) -> None:
+    source = emit(ringed(form, 131072), main_loop="specialised", numerics=numerics)
+    tree = ast.parse(source.text)
+    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    assert called <= defined | {"range", "min", "max", "float"}
+    assert {k.name for k in source.kernels} <= defined
+    assert "triton.jit" not in source.text and "mbarrier" not in source.text
+
+
+def test_configurations() -> None:
+    plan, rows = ringed(LAYER, 131072), {"M": 4096}
+    (kernel,) = plan.kernels
+    default = choose(plan, kernel, rows, SM_90, "specialised")
+    assert default.parts * default.block_n == 131072 and default.options["maxnreg"] == 128
+    every = candidates(plan, kernel, rows, SM_90, "specialised")
+    assert every[0] == default and len(every) > 2
+    assert all(problem(plan, kernel, c, SM_90, "specialised") is None for c in every)
+    for wrong in (
+        {"stages": 8},
+        {"stages": 2},
+        {"parts": 15},
+        {"block_n": 1024},
+        {"block_m": 2},
+        {"programs": 100},
+        {"registers": 0},
+    ):
+        assert problem(plan, kernel, replace(default, **wrong), SM_90, "specialised"), wrong
+    assert "no rows" in str(problem(plan, kernel, default, Target.parse("sm_80"), "pointer"))
+    (before,) = plan_of(LAYER, 131072).kernels
+    assert signature(plan, kernel) != signature(plan, before)
+    assert words(kernel, default) == 16 + default.programs * ring_slots(6) * 2
+
+
+def test_show_and_explain() -> None:
+    program = fusedsl.compile(LAYER.format(n=131072, t="bf16", w="bf16"))
+    assert "async_copy" in program.source_for("specialised", dims={"M": 4096})
+    with pytest.raises(FusedslError, match="no kernel of"):
+        program.source_for("specialised", dims={"M": 1})
+    (line,) = program.explain({"M": 4096}).kernels
+    assert line.specialised and "(specialised)" in str(program.explain({"M": 4096}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [RMS, LAYER, RESIDUAL, SOFTMAX])
+def test_it_fits_hopper_without_spills(form: str, tmp_path: Path) -> None:
+    for n in (65536, 131072, 262144):
+        plan = ringed(form, n)
+        report = build(plan, [SM_90], {"M": 4096}, tmp_path / str(n))
+        (built,) = report.kernels
+        assert report.ok and built.spills == 0 and built.registers <= 128
+        assert 2 * (built.shared_memory + 1024) <= SM_90.shared_limit + 1024
+        assert report.sources["sm_90"][0].endswith("_specialised.py")
+
+
+# what it computes ------------------------------------------------------------------------------
+def computed(
+    plan: Plan, inputs: dict[str, Any], config: TileConfig, numerics: str = "moved"
+) -> dict[str, torch.Tensor]:
+    """The outputs of the only kernel, by the model of Gluon."""
+    source = emit(plan, main_loop="specialised", numerics=numerics)
+    (kernel,) = source.kernels
+    rows = len(inputs["x"])
+    shape, dtype = (rows, inputs["x"].shape[1]), inputs["x"].dtype
+    made = {n: torch.full(shape, float("nan"), dtype=dtype) for n in kernel.plan.writes}
+    states = torch.zeros(words(kernel.plan, config), dtype=torch.int64)
+    tensors = {**inputs, **made, f"{kernel.name}.words": states}
+    args: list[Any] = []
+    for arg in kernel.args:
+        if arg.role == "pointer":
+            memory = tensors[arg.value]
+            args.append(Pointer(memory.as_strided((memory.untyped_storage().nbytes()
+                        // memory.element_size(),), (1,), 0)))  # fmt: skip
+        elif arg.role == "stride":
+            args.append(tensors[arg.value].stride(0))
+        elif arg.role == "rows":
+            args.append(rows)
+        else:
+            configs = {kernel.name: config}
+            args.append(compile_time_value(arg, kernel.name, plan, configs, {"M": rows}))
+    Machine(source.text, config.programs, config.warps).launch(kernel.name, args)
+    return made
+
+
+@pytest.mark.parametrize("stages", [3, 6, 7])
+@pytest.mark.parametrize("rows", [1, 5, 12])
+@pytest.mark.parametrize(("n", "parts"), [(512, 2), (1032, 3)])
+@FORM
+def test_what_it_computes(form: str, n: int, parts: int, rows: int, stages: int) -> None:
+    block = 256 if n == 512 else 512
+    plan = ringed(form, n, "bf16", "fp32" if stages == 3 else "bf16")
+    graph = plan.graph
+    inputs = random_inputs(graph, {"M": rows}, seed=rows)
+    exact = evaluate(graph, inputs)
+    pitched = torch.full((rows, n + 8), float("nan"), dtype=inputs["x"].dtype)
+    pitched[:, :n] = inputs["x"]
+    inputs["x"] = pitched[:, :n]
+    groups = min(2, rows)
+    config = TileConfig(
+        1, block, warps=block // 256, stages=stages, parts=parts, programs=groups * parts
+    )
+    numerics, bound = ("as_written", 8e-3) if rows == 5 else ("moved", 4e-3)
+    for name, got in computed(plan, inputs, config, numerics).items():
+        assert error(got, exact[name]) < bound, name
+
+
+def test_infinities_in_a_softmax() -> None:
+    plan = ringed(SOFTMAX, 1032)
+    x = random_inputs(plan.graph, {"M": 6}, seed=0)["x"]
+    inf = float("inf")
+    x[0, 600:] = -inf  # parts that hold nothing else
+    x[1, :8], x[2, 700], x[3, 1031], x[4] = -inf, inf, float("nan"), -inf
+    config = TileConfig(1, 512, warps=2, stages=6, parts=3, programs=6)
+    got, exact = computed(plan, {"x": x}, config)["y"], evaluate(plan.graph, {"x": x})["y"]
+    for row in (0, 1, 5):
+        assert error(got[row], exact[row]) < 4e-3, row
+    assert got[2:5].isnan().all()
+
+
+# how states are told ---------------------------------------------------------------------------
+def interleaved(parts: int, lag: int, slots: int, turns: int, rng: random.Random) -> bool:
+    """Whether all programs of a group end, in some order of their steps, and no word that one asks
+    for is of a later row. Words are read one by one."""
+    words = [[0] * parts for _ in range(slots)]
+    lost: list[int] = []
+
+    def asked(row: int, into: list[int]) -> Generator[None]:
+        into.clear()
+        for part in range(parts):
+            into.append(words[row % slots][part])
+            if rng.random() < 0.3:
+                yield
+
+    def program(own: int) -> Generator[None]:
+        found: list[int] = []
+        for turn in range(turns + lag):
+            late = turn - lag
+            yield from asked(late, found)
+            if turn < turns:
+                yield
+                words[turn % slots][own] = turn + 1
+                yield
+            while late >= 0 and any(mark != late + 1 for mark in found):
+                if any(mark > late + 1 for mark in found):
+                    lost.append(late)
+                    return
+                yield
+                yield from asked(late, found)
+            yield
+
+    running = [program(own) for own in range(parts)]
+    weights = [1] * parts
+    while running and not lost:
+        if rng.random() < 0.02:
+            weights = [rng.choice([1, 1, 50]) for _ in running]
+        at = rng.choices(range(len(running)), weights)[0]
+        try:
+            next(running[at])
+        except StopIteration:
+            del running[at], weights[at]
+    return not lost
+
+
+@pytest.mark.parametrize("stages", [3, 5, 7])
+def test_no_word_is_lost(stages: int) -> None:
+    rng, lag = random.Random(stages), (stages - 1) // 2
+    for _ in range(60):
+        assert interleaved(rng.choice([2, 3]), lag, ring_slots(stages), 40, rng)
+
+
+@pytest.mark.parametrize("stages", [3, 5, 7])
+def test_with_a_slot_fewer_words_are_lost(stages: int) -> None:
+    rng, lag = random.Random(stages), (stages - 1) // 2
+    tried = (interleaved(2, lag, ring_slots(stages) - 1, 40, rng) for _ in range(300))
+    assert not all(tried)

@@ -54,7 +54,7 @@ def pays_in_ring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     cols = kernel.cols
     if cols.symbol is not None or cols.factor % _VECTOR or cols.factor > SHARED_COLUMNS:
         return False
-    if not is_shared(kernel) and cols.factor <= RING_COLUMNS:
+    if not is_shared(kernel) and cols.factor < RING_COLUMNS:
         return False
     config = choose_ring(plan, kernel, target)
     groups = config.programs // config.parts

@@ -12,7 +12,7 @@ from fusedsl.fuse import KernelPlan, Plan, anchor_operands
 from fusedsl.ir import Layout
 
 #: What lies between the loading and the multiplying warps.
-_RINGS = ("a_stages", "b_stages", "rest_stages", "full", "empty", "turn")
+_RINGS = ("a_stages", "b_stages", "full", "empty", "turn")
 
 
 def can_take_turns(plan: Plan, kernel: KernelPlan) -> bool:

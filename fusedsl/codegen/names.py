@@ -28,14 +28,14 @@ SKELETON = frozenset(
         "OPERAND", "STAGES", "tma", "mbarrier", "gluon", "widen", "sum_lanes", "halves", "tile_at",
         "next_stage", "put", "place", "BACKWARDS", "load_stages", "fence_async_shared", "core",
         "warpgroup_mma", "warpgroup_mma_wait", "warpgroup_mma_init",
-        "top", "above", "below", "none2", "above2", "below2", "above0", "above1", "below0",
+        "top", "above", "below", "above0", "above1", "below0",
         "below1", "columns", "columns_above", "columns_below", "first_cols", "parts", "mine",
         "late", "row", "next_row", "late_row", "told", "at", "ahead", "head_cols", "head_live",
         "TILE", "TOLD", "OWNED", "READ", "LAG", "LOADS", "SLOTS", "async_copy", "widen_here",
         "begin_load", "load_head", "add_pairs", "column_sums", "sum_one", "sum_two", "tell_one",
         "tell_two", "put_words", "larger",
         "finite", "join_exps",
-        "stride", "rest_stages", "skip_stages", "multiply_stage", "load_in_turn",
+        "stride", "skip_stages", "multiply_stage", "load_in_turn",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]
 )  # fmt: skip

@@ -37,7 +37,7 @@ def problem(
     plan: Plan, kernel: KernelPlan, config: TileConfig, target: Target, main_loop: str
 ) -> str | None:
     """Why a kernel cannot have this configuration on this target, or None if it can."""
-    if kernel.in_turn:  # its tile may be 192 wide
+    if kernel.in_turn:
         return in_turn_problem(config, target)
     if kernel.ring:
         return ring_problem(plan, kernel, config, target)

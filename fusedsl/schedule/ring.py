@@ -13,13 +13,14 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.schedule.classes import row_class
 from fusedsl.schedule.config import TileConfig
-from fusedsl.schedule.rows import MOST_PARTS, SHARED_COLUMNS, is_shared
+from fusedsl.schedule.rows import MOST_PARTS, SHARED_COLUMNS, is_chained, is_shared
 from fusedsl.schedule.sizes import RESERVED
 from fusedsl.schedule.specialised import may_specialise
 from fusedsl.schedule.target import Target
 
-#: Wider rows are taken so; narrower ones where they would be shared otherwise (`rows.is_shared`).
-RING_COLUMNS = 65536
+#: Rows of so many columns or more are taken so, of more than so many where one statistic depends on
+#: another, and narrower ones where they would be shared otherwise (`rows.is_shared`).
+RING_COLUMNS, CHAINED_RING_COLUMNS = 65536, 65536
 
 #: Columns of a part, over all tiles that are loaded, its warps, the parts of a ring, and programs
 #: of a multiprocessor.
@@ -54,7 +55,8 @@ def pays_in_ring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     cols = kernel.cols
     if cols.symbol is not None or cols.factor % _VECTOR or cols.factor > SHARED_COLUMNS:
         return False
-    if not is_shared(kernel) and cols.factor < RING_COLUMNS:
+    least = CHAINED_RING_COLUMNS + 1 if is_chained(kernel) else RING_COLUMNS
+    if not is_shared(kernel) and cols.factor < least:
         return False
     config = choose_ring(plan, kernel, target)
     groups = config.programs // config.parts

@@ -51,7 +51,7 @@ _VECTOR = 8
 
 def is_resident(kernel: KernelPlan) -> bool:
     """Whether a row is kept in registers as a whole."""
-    widest = CHAINED_COLUMNS if _is_chained(kernel) else RESIDENT_COLUMNS
+    widest = CHAINED_COLUMNS if is_chained(kernel) else RESIDENT_COLUMNS
     return kernel.cols.symbol is None and kernel.cols.factor <= widest
 
 
@@ -59,7 +59,7 @@ def is_shared(kernel: KernelPlan) -> bool:
     """Whether several programs may share a row, each with a part of it in registers."""
     if len(kernel.writes) > 1:
         alone = ALONE_OTHERS
-    elif _is_chained(kernel):
+    elif is_chained(kernel):
         alone = ALONE_DEPENDENT
     else:
         alone = ALONE_MOMENTS if _has_moments(kernel) else ALONE_COLUMNS
@@ -71,7 +71,7 @@ def _has_moments(kernel: KernelPlan) -> bool:
     return any(len(node.results) > 1 for node in kernel.steps)
 
 
-def _is_chained(kernel: KernelPlan) -> bool:
+def is_chained(kernel: KernelPlan) -> bool:
     """Whether a statistic depends on another of the kernel."""
     behind: set[str] = set()
     for node in kernel.steps:
@@ -112,7 +112,7 @@ def choose_rows(
         return _resident(rows, cols, moments, target)
     if is_shared(kernel):
         return _shared(kernel, cols, target)
-    return _looped(cols, moments, _is_chained(kernel), target, column_bytes)
+    return _looped(cols, moments, is_chained(kernel), target, column_bytes)
 
 
 def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig:
@@ -152,7 +152,7 @@ def _looped(
 def _shared(kernel: KernelPlan, cols: int, target: Target) -> TileConfig:
     """Parts that stay in registers, each of one warp as long as its words are few beside it: then
     no reduction is a barrier, and there are many programs of which one may wait."""
-    sums = len(kernel.writes) == 1 and not _has_moments(kernel) and not _is_chained(kernel)
+    sums = len(kernel.writes) == 1 and not _has_moments(kernel) and not is_chained(kernel)
     per_sm = SHARING_THREADS if sums else SHARING_THREADS_OTHERS
     per_thread = PART_PER_THREAD if cols % _VECTOR == 0 else PART_PER_THREAD // 2
     most = min(MOST_PARTS, target.sms)  # the parts of a row must all be able to run

@@ -134,16 +134,16 @@ def variants(default: TileConfig) -> list[TileConfig]:
 
 def specialised_problem(config: TileConfig, target: Target) -> str | None:
     """Why a specialised projection cannot have a configuration, or None if it can."""
-    return misfit(config, target, (TILE_N,), specialised_bytes(config))
+    return misfit(config, target, TILE_N, specialised_bytes(config))
 
 
-def misfit(config: TileConfig, target: Target, widths: Sequence[int], used: int) -> str | None:
-    """Why groups of four warps cannot take tiles so, or None if they can: `widths` are those of a
+def misfit(config: TileConfig, target: Target, width: int, used: int) -> str | None:
+    """Why groups of four warps cannot take tiles so, or None if they can: `width` is that of a
     tile, `used` is the shared memory in bytes."""
     if not may_specialise(target):
         return f"no specialised projections on {target.name}"
     shape = (config.block_m, config.block_k, config.warps, config.sides)
-    if shape != (TILE_M, STEP, 4, 1) or config.block_n not in widths:
+    if shape != (TILE_M, STEP, 4, 1) or config.block_n != width:
         return f"a tile of {config.block_n} columns and {shape}"
     if config.programs != target.sms or config.group_m < 1 or config.precision != "ieee":
         return f"{config.programs} programs, precision {config.precision}"

@@ -3,8 +3,6 @@ tiles, and again and again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -12,7 +10,7 @@ import fusedsl
 from fusedsl.ir import evaluate
 from fusedsl.runtime import planning
 from fusedsl.runtime.device import target_of
-from fusedsl.schedule import default, may_specialise
+from fusedsl.schedule import may_specialise
 from tests.codegen.harness import check, error, inputs_of, run
 
 CUDA = torch.cuda.is_available()
@@ -27,6 +25,8 @@ pytestmark = [
 FORMS = {
     "none": """kernel k(x: {t}[M, {k}], w: weight {t}[{n}, {k}]) -> (y: {t}[M, {n}])
         {{ y = gelu(linear(x, w), approximate=tanh); }}""",
+    "erf": """kernel k(x: {t}[M, {k}], w: weight {t}[{n}, {k}], b: weight {t}[{n}])
+        -> (y: {t}[M, {n}]) {{ y = gelu(linear(x, w, b)); }}""",
     "rms": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n}, {k}],
         b: weight {t}[{n}]) -> (y: {t}[M, {n}])
         {{ y = silu(linear(rms_norm(x, g, eps=1e-6), w, b)); }}""",
@@ -38,15 +38,11 @@ FORM = pytest.mark.parametrize("form", FORMS)
 NORMED = pytest.mark.parametrize("form", ["rms", "layer"])
 
 
-@pytest.fixture(autouse=True, params=[128, 192])
-def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Take tiles of so many columns in turn wherever it can be done."""
-    chosen = default.choose_in_turn
-    wide = lambda *known: replace(chosen(*known), block_n=request.param)  # noqa: E731
-    monkeypatch.setattr(default, "choose_in_turn", wide)
+@pytest.fixture(autouse=True)
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take tiles in turn wherever it can be done."""
     monkeypatch.setattr(planning, "pays", lambda *_: False)
     monkeypatch.setattr(planning, "pays_in_turn", lambda *_: True)
-    return request.param
 
 
 def compiled(
@@ -71,10 +67,10 @@ def test_tails(form: str, rows: int, sizes: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("steps", [1, 5, 6])
 @pytest.mark.parametrize("tiles", [1, 2, 3, 131, 132, 133, 264, 265, 397])
-def test_numbers_of_tiles(tiles: int, steps: int, width: int) -> None:
+def test_numbers_of_tiles(tiles: int, steps: int) -> None:
     """Groups have as many tiles or one more than the other, or none; K is shorter or longer than
     the ring."""
-    program = compiled("layer", 64 * steps, width)
+    program = compiled("layer", 64 * steps, 128)
     check(program, inputs_of(program.graph(), M=128 * tiles - 3))
 
 

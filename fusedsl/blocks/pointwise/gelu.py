@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from fusedsl.blocks.fast_math import times_sigmoid
+from fusedsl.blocks.fast_math import times_sigmoid, times_tail
 from fusedsl.blocks.pointwise.common import Cotangents, Names, NodeAttrs, NodeOperands, times
 from fusedsl.blocks.typing import elementwise
 from fusedsl.ir import Attr, Block, Elementwise, GraphBuilder, Kind, OperandSpec, Rowwise
@@ -17,6 +17,10 @@ def gelu(x, APPROXIMATE: tl.constexpr, FAST: tl.constexpr):
     """x * Phi(x), Phi the normal distribution function, in fp32 registers."""
     if APPROXIMATE == "tanh":
         return times_sigmoid(x, x * (0.7978845608028654 + 0.035677408136300125 * (x * x)), FAST)
+    elif FAST:
+        # x Phi(x) = max(x, 0) - |x| Q(|x|). Q(30) is 0 and, unlike infinity, 30 Q(30) is too
+        positive = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        return positive - times_tail(tl.abs(tl.minimum(x, 30.0)))
     else:
         return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
 

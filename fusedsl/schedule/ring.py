@@ -61,6 +61,8 @@ def pays_in_ring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     config = choose_ring(plan, kernel, target)
     groups = config.programs // config.parts
     covered = config.parts * config.block_n <= _PADDED * cols.factor
+    if config.parts > target.warp_size:  # more words than lanes of a warp that asks for them
+        return False
     return covered and row_class(kernel.rows.bind(env)) >= _TURNS * groups > 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name
-from fusedsl.codegen.statistics import recompute, reduction_of
+from fusedsl.codegen.statistics import per_row, recompute, reduction_of
 from fusedsl.codegen.templates import fragment
 from fusedsl.fuse import KernelPlan
 from fusedsl.ir import Node
@@ -23,7 +23,7 @@ def may_be_rough(kernel: KernelPlan, body: Body) -> bool:
 def head_centre(body: Body, kernel: KernelPlan, node: Node, name: str, lines: list[str]) -> None:
     """Name the mean of each row's first columns of what a statistic is taken of. What `cols` was
     must be set again."""
-    outer, body.values, width = body.values, {}, body.width
+    outer, body.values, width = body.values, per_row(body), body.width
     body.width = str(HEAD_COLUMNS)
     lines += fragment("segment", 0, body.width, "N", False).split("\n")
     centre_of_columns(body, kernel, node, name, lines)

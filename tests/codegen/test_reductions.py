@@ -259,3 +259,15 @@ kernel k(a: bf16[M, 40], x: bf16[M, 300], w: weight bf16[300, 40], v: weight bf1
         M=rows_,
     )
     assert any("tiles" in n.attr_map for n in program.kernels[0].steps)
+
+
+def test_moments_about_first_columns_of_what_another_statistic_scales() -> None:
+    """Two norms in one kernel: the rough mean of the second is of columns that the first made."""
+    check_text(
+        """
+kernel k(x: bf16[M, 65536], g: weight bf16[65536], b: weight bf16[65536]) -> (y: bf16[M, 65536]) {
+  h = rms_norm(x, g, eps=1e-6);
+  y = layer_norm(h + x, g, b);
+}""",
+        M=2,
+    )

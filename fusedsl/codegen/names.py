@@ -34,7 +34,7 @@ SKELETON = frozenset(
         "TILE", "TOLD", "OWNED", "READ", "LAG", "LOADS", "SLOTS", "async_copy", "widen_here",
         "begin_load", "load_head", "add_pairs", "column_sums", "sum_one", "sum_two", "tell_one",
         "tell_two", "put_words", "larger",
-        "finite", "join_exps",
+        "finite", "join_exps", "largest",
         "stride", "skip_stages", "multiply_stage", "load_in_turn",
         "a_ptrs", "b_ptrs", "a_ptr", "b_ptr", "a_desc", "b_desc", "a_stride", "b_stride", "k_live",
     ]

@@ -320,3 +320,17 @@ def test_with_a_slot_fewer_words_are_lost(stages: int) -> None:
     rng, lag = random.Random(stages), (stages - 1) // 2
     tried = (interleaved(2, lag, ring_slots(stages) - 1, 40, rng) for _ in range(300))
     assert not all(tried)
+
+
+@pytest.mark.parametrize("name", ["largest", "larger", "finite", "late", "told", "own"])
+def test_names_of_users_do_not_hide_those_of_the_skeleton(name: str) -> None:
+    text = f"kernel k({name}: bf16[M, 131072]) -> (y: bf16[M, 131072]) {{ y = softmax({name}); }}"
+    plan = planned(fusedsl.compile(text).plan, {"M": 4096}, SM_90)
+    tree = ast.parse(emit(plan, main_loop="specialised").text)
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    stored = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    assert functions and not functions & stored

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from fusedsl.codegen.body import Body
 from fusedsl.codegen.helpers import function_name
 from fusedsl.codegen.statistics import per_row, recompute, reduction_of
@@ -23,11 +26,19 @@ def may_be_rough(kernel: KernelPlan, body: Body) -> bool:
 def head_centre(body: Body, kernel: KernelPlan, node: Node, name: str, lines: list[str]) -> None:
     """Name the mean of each row's first columns of what a statistic is taken of. What `cols` was
     must be set again."""
+    with at_head(body):
+        lines += fragment("segment", 0, body.width, "N", False).split("\n")
+        centre_of_columns(body, kernel, node, name, lines)
+        lines.append(unbound(name))
+
+
+@contextmanager
+def at_head(body: Body) -> Iterator[None]:
+    """The body as it emits what becomes of the rows' first columns: of all that is at hand it has
+    what there is of each row."""
     outer, body.values, width = body.values, per_row(body), body.width
     body.width = str(HEAD_COLUMNS)
-    lines += fragment("segment", 0, body.width, "N", False).split("\n")
-    centre_of_columns(body, kernel, node, name, lines)
-    lines.append(unbound(name))
+    yield
     body.values, body.width = outer, width
 
 
@@ -43,6 +54,7 @@ def centre_of_columns(
     return piece
 
 
-def unbound(name: str) -> str:
-    """The line that frees a value of one row from a layout (`sharing.unbound`)."""
-    return fragment("call", [name], "unbound", [name])
+def unbound(name: str, *layout: str) -> str:
+    """The line that frees a value of one row from a layout (`sharing.unbound`), or brings it to
+    another one (in Gluon, which must be told)."""
+    return fragment("call", [name], "unbound", [name, *layout])

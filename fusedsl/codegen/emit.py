@@ -60,12 +60,13 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
         for kernel in made
     ]
     texts = [out.text.strip("\n") for out in emitted]
+    every = "\n".join(texts)
     functions = [f for kernel in made for node in kernel.nodes for f in functions_of(node)]
     functions += (take_number, missing, any_of)
-    found = called_functions("\n".join(texts), functions)
-    helpers = [*map(gluon_source, found), *skeleton_functions("\n".join(texts))]
+    found = called_functions(every, functions)
+    helpers = [*map(gluon_source, found), *skeleton_functions(every)]
     helpers += [in_turn_functions()] if any(k.in_turn for k in made) else []
-    helpers += ring_functions("\n".join(texts)) if any(k.ring for k in made) else []
+    helpers += ring_functions(every) if any(k.ring for k in made) else []
     slots = {"gluon": True, "helpers": helpers, "kernels": texts}
     text = render("program.py.jinja", header=list(header), **slots)
     sources = [KernelSource(k.name, k, out.args) for k, out in zip(made, emitted, strict=True)]

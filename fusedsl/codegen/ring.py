@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fusedsl.codegen.body import Body
-from fusedsl.codegen.centres import HEAD_COLUMNS, centre_of_columns
+from fusedsl.codegen.centres import HEAD_COLUMNS, at_head, centre_of_columns, unbound
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.kernels import Emitted, finish
 from fusedsl.codegen.source import Arg, words_of
@@ -171,7 +171,7 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
         "opening": after,
         "merge": merge,
         "final": final,
-        "kept": list(body.kept.values()),
+        "kept": [fragment("load_kept", *kept) for kept in body.kept.values()],
         "heads": list(body.heads.values()),
         "columns": "rows64" in f"{find}{after}{merge}{final}",
     }
@@ -180,13 +180,13 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
 
 def _centre(body: _RingBody, kernel: KernelPlan, node: Node, lines: list[str]) -> str:
     """Name the mean of the first columns of the row at hand, of what a statistic is taken of."""
-    outer, body.values, width = body.values, {}, body.width
-    body.width, body.head = str(HEAD_COLUMNS), True
     name = body.namer.fresh(f"{node.name}_centre")
     lines += fragment("head_columns").split("\n")
-    centre_of_columns(body, kernel, node, name, lines)
+    body.head = True
+    with at_head(body):
+        centre_of_columns(body, kernel, node, name, lines)
+    body.head = False
     lines += fragment("part_columns").split("\n")
-    body.values, body.width, body.head = outer, width, False
     return name
 
 
@@ -274,11 +274,6 @@ def _join_exps(body: _RingBody, exps: tuple[Node, ...], parts: list[str], lines:
         body.finish(node, [state], "N", lines)
 
 
-def unbound(name: str, layout: str) -> str:
-    """The line that brings a value of a row to another layout, by way of a scalar."""
-    return fragment("call", [name], "unbound", [name, layout])
-
-
 def ring_functions(text: str) -> list[str]:
     """The functions that such kernels of a file share: those that `text` calls."""
     found = [expanded(_FUNCTIONS, "functions")]
@@ -291,14 +286,12 @@ class _RingBody(Body):
 
     `held`: the row at hand, "next" where it is reduced and "part" where it is stored. `head`: its
     first columns are at hand. `rings`: ring, pointer and stride of each tile that is loaded.
-    `kept`: lines that load the row vectors that stay in registers, by value.
+    `kept`: name and pointer of each row vector that stays in registers.
     """
 
     head: bool = False
     rings: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
-    kept: dict[str, str] = field(default_factory=dict[str, str])
-    _names: dict[str, str] = field(default_factory=dict[str, str])
-    _bytes: int = 0
+    kept: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
     def _load_line(
         self, value: str, name: str, layout: Layout, kind: TensorType, offset: str
@@ -307,10 +300,11 @@ class _RingBody(Body):
         if layout is Layout.TILE:
             if self.head:
                 head = self._head(value)
-                return fragment("widen_by", name, head.part if self.held == "part" else head.next)
+                source = head.part if self.held == "part" else head.next
+                return fragment("call", [name], "widen", [source])
             return fragment("load_tile_ring", name, self.rings[value][0], _TURNS[self.held])
         if layout is Layout.ROW and not self.head and self._is_kept(value, kind):
-            return fragment("call", [name], "widen_here", [self._names[value]])
+            return fragment("call", [name], "widen_here", [self.kept[value][0]])
         return super()._load_line(value, name, layout, kind, offset)
 
     def _head(self, value: str) -> Load:
@@ -325,11 +319,10 @@ class _RingBody(Body):
         """Whether a row vector stays in registers."""
         if value in self.kept:
             return True
-        if self._bytes + kind.dtype.bytes > _KEPT_BYTES:
+        held = sum(self.type_of(name).dtype.bytes for name in self.kept)
+        if held + kind.dtype.bytes > _KEPT_BYTES:
             return False
-        self._bytes += kind.dtype.bytes
-        self._names[value] = self.namer.fresh(f"{value}_kept")
-        self.kept[value] = fragment("load_kept", self._names[value], self.pointer(value))
+        self.kept[value] = self.namer.fresh(f"{value}_kept"), self.pointer(value)
         return True
 
     def _store_tile(self, value: str, var: Var, dtype: str, lines: list[str]) -> None:

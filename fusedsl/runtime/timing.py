@@ -72,13 +72,9 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 60) -> dict[str, fl
     for number in range(rounds + _UNCOUNTED):
         draw.shuffle(order)
         for name in order:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            flush.zero_()
-            start.record()
-            calls[name]()
-            end.record()
+            events = _recorded(calls[name], flush)
             if number >= _UNCOUNTED:
-                times[name].append((start, end))
+                times[name].append(events)
     torch.cuda.synchronize()
     taken = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
     return {name: statistics.median(found) for name, found in taken.items()}
@@ -109,15 +105,20 @@ def racing(calls: Mapping[Any, Call], device: torch.device, rounds: int = 5) -> 
 
 
 def _cleared(call: Call, count: int, flush: torch.Tensor) -> list[float]:
-    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
     call()
-    for start, end in pairs:
-        flush.zero_()
-        start.record()
-        call()
-        end.record()
+    pairs = [_recorded(call, flush) for _ in range(count)]
     torch.cuda.synchronize()
     return [start.elapsed_time(end) for start, end in pairs]
+
+
+def _recorded(call: Call, flush: torch.Tensor) -> tuple[Any, Any]:
+    """Events before and after a call that is queued behind a write which clears the L2 cache."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    flush.zero_()
+    start.record()
+    call()
+    end.record()
+    return start, end
 
 
 def _middle(values: Sequence[float]) -> float:

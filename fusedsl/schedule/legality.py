@@ -9,7 +9,7 @@ from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_hal
 from fusedsl.schedule.in_turn import in_turn_problem
 from fusedsl.schedule.ring import ring_problem
 from fusedsl.schedule.rows import is_shared
-from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS, RESERVED
+from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS, PER_THREAD, REGISTERS, RESERVED
 from fusedsl.schedule.specialised import specialised_problem
 from fusedsl.schedule.target import Target
 
@@ -28,9 +28,6 @@ _SLACK = 64
 #: Rows of the accumulator that a warp holds (wgmma). Where warps lie side by side, splitting it in
 #: pieces takes shared memory for the whole of it.
 _WARP_ROWS = 16
-
-#: 32-bit registers of a multiprocessor, and the most that one thread can have (NVIDIA).
-_REGISTERS, _PER_THREAD = 65_536, 255
 
 
 def problem(
@@ -131,7 +128,7 @@ def _precision_fits(config: TileConfig, item: int) -> bool:
 
 def _registers_problem(config: TileConfig) -> str | None:
     """The fp32 accumulator lies in registers; a third of them is left to the rest."""
-    room = min(_PER_THREAD, _REGISTERS // (config.warps * 32))
+    room = min(PER_THREAD, REGISTERS // (config.warps * 32))
     accumulator = config.block_m * config.block_n // (config.warps * 32)
     return f"{accumulator} registers of sums per thread" if accumulator * 3 > room * 2 else None
 
@@ -201,6 +198,6 @@ def resident(config: TileConfig, used: int, target: Target) -> int:
     """Programs that a multiprocessor holds at a time, by shared memory and registers."""
     by_memory = (target.shared_limit + RESERVED) // (used + RESERVED)
     accumulator = config.block_m * config.block_n // (config.warps * 32)
-    per_thread = min(_PER_THREAD, accumulator + 80)
-    by_registers = _REGISTERS // (per_thread * config.warps * 32)
+    per_thread = min(PER_THREAD, accumulator + 80)
+    by_registers = REGISTERS // (per_thread * config.warps * 32)
     return max(1, min(by_memory, by_registers))

@@ -14,13 +14,13 @@ from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.schedule.classes import row_class
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.rows import MOST_PARTS, SHARED_COLUMNS, is_chained, is_shared
-from fusedsl.schedule.sizes import RESERVED
+from fusedsl.schedule.sizes import PER_THREAD, REGISTERS, RESERVED
 from fusedsl.schedule.specialised import may_specialise
 from fusedsl.schedule.target import Target
 
 #: Rows of so many columns or more are taken so, of more than so many where one statistic depends on
 #: another, and narrower ones where they would be shared otherwise (`rows.is_shared`).
-RING_COLUMNS, CHAINED_RING_COLUMNS = 65536, 65536
+RING_COLUMNS = 65536
 
 #: Columns of a part, over all tiles that are loaded, its warps, the parts of a ring, and programs
 #: of a multiprocessor.
@@ -34,9 +34,6 @@ _PADDED = 1.1
 
 #: Columns that a thread loads at a time: 16 bytes.
 _VECTOR = 8
-
-#: 32-bit registers of a multiprocessor, and the most that one thread can have (NVIDIA).
-_REGISTERS, _PER_THREAD = 65_536, 255
 
 
 def ring_lag(stages: int) -> int:
@@ -55,8 +52,8 @@ def pays_in_ring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     cols = kernel.cols
     if cols.symbol is not None or cols.factor % _VECTOR or cols.factor > SHARED_COLUMNS:
         return False
-    least = CHAINED_RING_COLUMNS + 1 if is_chained(kernel) else RING_COLUMNS
-    if not is_shared(kernel) and cols.factor < least:
+    narrow = cols.factor < RING_COLUMNS or (cols.factor == RING_COLUMNS and is_chained(kernel))
+    if narrow and not is_shared(kernel):
         return False
     config = choose_ring(plan, kernel, target)
     groups = config.programs // config.parts
@@ -76,7 +73,7 @@ def choose_ring(plan: Plan, kernel: KernelPlan, target: Target) -> TileConfig:
 def _shared(config: TileConfig, cols: int, per_sm: int, target: Target) -> TileConfig:
     """The configuration with so many programs of a multiprocessor, and registers for them."""
     parts = -(-cols // config.block_n)
-    registers = min(_PER_THREAD, _REGISTERS // (per_sm * config.warps * target.warp_size))
+    registers = min(PER_THREAD, REGISTERS // (per_sm * config.warps * target.warp_size))
     programs = per_sm * target.sms // parts * parts
     return replace(config, parts=parts, programs=programs, registers=registers // 8 * 8)
 
@@ -113,14 +110,12 @@ def ring_problem(plan: Plan, kernel: KernelPlan, config: TileConfig, target: Tar
     if config.programs < 1 or config.programs % config.parts or config.parts > target.sms:
         return f"{config.programs} programs, {config.parts} to a row"
     per_sm = -(-config.programs // target.sms)
-    used, room = (
-        per_sm * (ring_bytes(plan, kernel, config) + RESERVED),
-        target.shared_limit + RESERVED,
-    )
+    used = per_sm * (ring_bytes(plan, kernel, config) + RESERVED)
+    room = target.shared_limit + RESERVED
     if config.stages < 3 or used > room:
         return f"{used} of {room} bytes of shared memory"
-    registers = per_sm * config.warps * target.warp_size * (config.registers or _PER_THREAD)
-    return f"{registers} registers" if registers > _REGISTERS else None
+    registers = per_sm * config.warps * target.warp_size * (config.registers or PER_THREAD)
+    return f"{registers} registers" if registers > REGISTERS else None
 
 
 def ring_bytes(plan: Plan, kernel: KernelPlan, config: TileConfig) -> int:

@@ -12,6 +12,9 @@ MAX_ELEMENTS = 1 << 20
 #: Guide, compute capabilities 8.x and 9.0).
 RESERVED = 1024
 
+#: 32-bit registers of a multiprocessor, and the most that one thread can have (NVIDIA).
+REGISTERS, PER_THREAD = 65_536, 255
+
 
 def power_of_two(value: int) -> int:
     """The smallest power of two that is at least `value`."""

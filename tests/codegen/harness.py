@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import fusedsl
 from fusedsl.fuse import CostModel, Plan, fuse
 from fusedsl.ir import Graph, evaluate, evaluate_eager, random_inputs
+from fusedsl.runtime.device import target_of
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.program import Options, Program, Stages
+from fusedsl.schedule import may_specialise
 
 DEVICE = "cuda" if torch.cuda.is_available() and not interprets() else "cpu"
 LOOPS = ("tma", "pointer")
+CUDA = torch.cuda.is_available()
+#: Marks of tests of kernels that are emitted for Hopper alone.
+ON_HOPPER = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not CUDA or not may_specialise(target_of(torch.device("cuda"))), reason="Hopper only"
+    ),
+]
+
+
+def planned_on_gpu(program: Program, rows: int) -> Plan:
+    """The plan that a call with so many rows M has on the GPU."""
+    return program._engine.planned({"M": rows}, target_of(torch.device("cuda"))).plan
+
 
 #: Error allowed: RATIO times eager's, and FLOOR for chains that eager computes exactly.
 RATIO, FLOOR = 1.6, 3e-7

@@ -9,17 +9,9 @@ import torch
 import fusedsl
 from fusedsl.ir import evaluate
 from fusedsl.runtime import planning
-from fusedsl.runtime.device import target_of
-from fusedsl.schedule import may_specialise
-from tests.codegen.harness import check, error, inputs_of, run
+from tests.codegen.harness import ON_HOPPER, check, error, inputs_of, planned_on_gpu, run
 
-CUDA = torch.cuda.is_available()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not CUDA or not may_specialise(target_of(torch.device("cuda"))), reason="Hopper only"
-    ),
-]
+pytestmark = ON_HOPPER
 
 #: No columns, one, two; row vectors of the weight's dtype and of fp32.
 FORMS = {
@@ -52,8 +44,7 @@ def compiled(
 
 
 def is_in_turn(program: fusedsl.Program, rows: int) -> bool:
-    engine = program._engine.planned({"M": rows}, target_of(torch.device("cuda")))
-    return any(kernel.in_turn for kernel in engine.plan.kernels)
+    return any(kernel.in_turn for kernel in planned_on_gpu(program, rows).kernels)
 
 
 @pytest.mark.parametrize("sizes", [(64, 8), (136, 264), (1000, 2880)])

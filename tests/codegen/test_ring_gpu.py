@@ -9,17 +9,9 @@ from torch import Tensor
 import fusedsl
 from fusedsl.ir import evaluate, evaluate_eager
 from fusedsl.runtime import planning
-from fusedsl.runtime.device import target_of
-from fusedsl.schedule import may_specialise
-from tests.codegen.harness import error, inputs_of, run
+from tests.codegen.harness import ON_HOPPER, error, inputs_of, planned_on_gpu, run
 
-CUDA = torch.cuda.is_available()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not CUDA or not may_specialise(target_of(torch.device("cuda"))), reason="Hopper only"
-    ),
-]
+pytestmark = ON_HOPPER
 
 FORMS = {
     "rms_norm": """kernel k(x: {t}[M, {n}], g: weight {w}[{n}]) -> (y: {t}[M, {n}])
@@ -50,8 +42,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(form: str, n: int, t: str = "bf16", w: str = "bf16") -> fusedsl.Program:
     program = fusedsl.compile(FORMS[form].format(t=t, w=w, n=n))
-    engine = program._engine.planned({"M": 5}, target_of(torch.device("cuda")))
-    assert all(kernel.ring for kernel in engine.plan.kernels)
+    assert all(kernel.ring for kernel in planned_on_gpu(program, 5).kernels)
     return program
 
 

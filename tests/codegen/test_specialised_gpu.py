@@ -8,17 +8,9 @@ import torch
 import fusedsl
 from fusedsl.ir import evaluate
 from fusedsl.runtime import planning
-from fusedsl.runtime.device import target_of
-from fusedsl.schedule import may_specialise
-from tests.codegen.harness import check, error, inputs_of, run
+from tests.codegen.harness import ON_HOPPER, check, error, inputs_of, planned_on_gpu, run
 
-CUDA = torch.cuda.is_available()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not CUDA or not may_specialise(target_of(torch.device("cuda"))), reason="Hopper only"
-    ),
-]
+pytestmark = ON_HOPPER
 
 FORMS = {
     "linear": """kernel k(x: {t}[M, {k}], g: weight {t}[{k}], w: weight {t}[{n}, {k}])
@@ -55,8 +47,7 @@ def text_of(form: str, k: int = 136, n: int = 264, t: str = "bf16") -> str:
 
 
 def is_specialised(program: fusedsl.Program, rows: int) -> bool:
-    engine = program._engine.planned({"M": rows}, target_of(torch.device("cuda")))
-    return all(kernel.specialised for kernel in engine.plan.kernels)
+    return all(kernel.specialised for kernel in planned_on_gpu(program, rows).kernels)
 
 
 @pytest.mark.parametrize("sizes", [(64, 8), (128, 520), (200, 264), (1000, 2880), (2048, 4104)])

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from fusedsl.bench import device_name, record, row, versions
+from fusedsl.bench.case import Case
+from fusedsl.bench.peers import with_quack
+from fusedsl.ir import Graph
 from fusedsl.runtime import cache
 from fusedsl.runtime.timing import side_by_side
 
-__all__ = ["RESULTS", "collect", "device_name", "row", "side_by_side", "versions", "write"]
+__all__ = [
+    "RESULTS", "collect", "device_name", "quack_call", "row", "side_by_side", "versions", "write",
+]  # fmt: skip
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -34,6 +41,23 @@ def collect(name: str, rows: Iterable[dict[str, Any]], **extra: Any) -> Path:
     (RESULTS / f"{partial}.json").unlink(missing_ok=True)
     print(path)
     return path
+
+
+def quack_call(
+    graph: Graph, inputs: Mapping[str, Tensor], fits: Callable[[Tensor], bool]
+) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """`{"quack": call}`, tuned and its first output held against `fits`, or why there is none.
+
+    Nothing of both where Quack is not installed.
+    """
+    found = with_quack(Case(graph, {}, "cuda", [dict(inputs)]))
+    if found.absent.get("quack") == "Quack is not installed":
+        return {}, {}
+    calls = {c.name: c.calls[0] for c in found.contenders}
+    for name, call in calls.items():
+        if not fits(call()[0]):
+            return {}, {name: "its result is wrong"}
+    return calls, found.absent
 
 
 def write(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:

@@ -1,7 +1,15 @@
 """Quack's kernels as a peer: programs that are a chain of calls it has a function for.
 
-A norm or softmax alone, a projection with what Quack's GEMMs take into their epilogue (a bias and
-an activation, a gated unit, a residual), and a norm before such a projection.
+A norm or softmax alone, an RMSNorm with the residual before it, a projection with what Quack's
+GEMMs take into their epilogue (a bias and an activation, a gated unit, a residual), and a norm
+before such a projection: a call of its own, as Quack's GEMMs scale rows by a statistic that only
+the GEMM before them can have taken.
+
+The first call of a shape tunes its GEMMs. Weights of gated units are interleaved, and those of
+LayerNorm made fp32, as Quack wants them, once and outside of the calls.
+
+Written against quack-kernels 0.6.5. It must be installed below a folder named `site-packages`: its
+epilogues refuse what another folder holds ("no fail-closed semantic key").
 """
 
 from __future__ import annotations
@@ -9,18 +17,19 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from torch import Tensor
 
-from fusedsl.ir import Graph, Node
+from fusedsl.ir import Graph, Node, Operand
 
 Values = dict[Any, Any]
 Step = Callable[[Values], None]
 Prepared = Callable[[], tuple[Tensor, ...]]
 
 #: Activation → Quack's name for it.
-_ACTIVATIONS = {"relu": "relu", "squared_relu": "relu_sq"}
+_ACTIVATIONS = {"relu": "relu", "squared_relu": "relu_sq", "silu": "silu", "tanh": "tanh"}
 _GATED = ("swiglu", "geglu", "reglu")
 
 
@@ -33,7 +42,7 @@ def match(graph: Graph) -> str | Callable[[Mapping[str, Tensor]], Prepared]:
         return f"Quack has no function for {steps}"
 
     def prepare(inputs: Mapping[str, Tensor]) -> Prepared:
-        fixed = {**inputs, **{f"{n}/interleaved": w for n, w in _interleaved(graph, inputs)}}
+        fixed = {**inputs, **_interleaved(graph, inputs), **_widened(graph, inputs)}
 
         def call() -> tuple[Tensor, ...]:
             values: Values = dict(fixed)
@@ -71,6 +80,8 @@ def _step(graph: Graph, node: Node, follower: Node | None) -> tuple[Step | None,
     kind = node.block.name
     if kind in ("rms_norm", "layer_norm", "softmax"):
         return _row_step(node), (node,)
+    if kind == "add":
+        return _residual_norm(graph, node)
     if kind not in ("linear", "matmul"):
         return None, ()
     if follower is not None:
@@ -87,22 +98,57 @@ def _row_step(node: Node) -> Step | None:
         softmax = importlib.import_module("quack.softmax").softmax
         return lambda v: v.__setitem__(out, softmax(v[operands["x"]]))
     gain, eps = operands.get("gain"), node.attr("eps")
-    module: Any = importlib.import_module("quack.rmsnorm")
     if gain is None:
         return None
     if kind == "rms_norm":
-        if node.attr("offset"):
-            return None
-        norm = module.rmsnorm
-        return lambda v: v.__setitem__(out, norm(v[operands["x"]], v[gain], eps=eps))
-    layer_norm = module.layernorm_fwd
-    shift = next((operands[n] for n in ("shift", "bias") if operands.get(n)), None)
+        rmsnorm = _rmsnorm(node)
+        return lambda v: v.__setitem__(out, rmsnorm(v[operands["x"]], v[gain]))
+    if node.attr("offset"):
+        return None
+    layer_norm: Any = importlib.import_module("quack.rmsnorm").layernorm_fwd
+    bias = operands.get("bias")
 
-    def run(v: Values) -> None:  # it takes its weights in fp32
-        bias = None if shift is None else v[shift].float()
-        v[out] = layer_norm(v[operands["x"]], v[gain].float(), bias, eps=eps)
+    def run(v: Values) -> None:
+        shift = None if bias is None else _fp32(v, bias)
+        v[out] = layer_norm(v[operands["x"]], _fp32(v, gain), shift, eps=eps)
 
     return run
+
+
+def _rmsnorm(node: Node) -> Callable[..., Any]:
+    """`(x, gain, **residual) -> y` with what an RMSNorm says."""
+    module: Any = importlib.import_module("quack.rmsnorm")
+    return partial(
+        module.rmsnorm,
+        eps=node.attr("eps"),
+        out_dtype=node.type.dtype.torch,
+        weight_offset=float(cast(int, node.attr("offset"))),
+    )
+
+
+def _residual_norm(graph: Graph, node: Node) -> tuple[Step | None, tuple[Node, ...]]:
+    """A sum and the RMSNorm of it, in one call that gives both."""
+    norms = [
+        n
+        for n in graph.readers[node.name]
+        if n.block.name == "rms_norm" and n.operand("x") == node.name and n.operand("gain")
+    ]
+    a, b = node.inputs if len(node.inputs) == 2 else ("", "")
+    if not norms or any(graph.types.get(name) != node.type for name in (a, b)):
+        return None, ()
+    norm, rmsnorm = norms[0], _rmsnorm(norms[0])
+
+    def run(v: Values) -> None:
+        gain = v[norm.operand("gain")]
+        v[norm.name], v[node.name] = rmsnorm(v[a], gain, residual=v[b], prenorm=True)
+
+    return run, (node, norm)
+
+
+def _fp32(v: Values, name: Operand) -> Tensor:
+    """A weight in fp32: made before the calls, unless a call makes the weight itself."""
+    wide = v.get(f"{name}/fp32")
+    return v[name].float() if wide is None else wide
 
 
 def _wide(node: Node, v: Values) -> Tensor:
@@ -113,15 +159,15 @@ def _wide(node: Node, v: Values) -> Tensor:
 
 def _bias(node: Node, v: Values) -> Tensor | None:
     name = node.operand("bias")
-    return None if name is None else v[name].float()
+    return None if name is None else v[name]
 
 
 def _product(node: Node) -> Step:
     gemms: Any = importlib.import_module("quack.gemm_interface")
 
     def run(v: Values) -> None:
-        x = v[node.operand("x")]
-        v[node.name] = gemms.gemm(x, _wide(node, v), bias=_bias(node, v), tuned=True)
+        x, w, bias = v[node.operand("x")], _wide(node, v), _bias(node, v)
+        v[node.name] = gemms.gemm(x, w, bias=bias, split_k=None, tuned=True)
 
     return run
 
@@ -156,18 +202,19 @@ def _epilogue(graph: Graph, node: Node, follower: Node) -> Step | None:
 
         return both
     other = [o for o in follower.inputs if o != node.name and graph.types[o] == node.type]
-    if kind == "add" and node.operand("bias") is None and other:
+    if kind == "add" and other:
 
         def add(v: Values) -> None:
-            v[out] = gemms.gemm_add(v[node.operand("x")], _wide(node, v), v[other[0]], tuned=True)
+            x, w, bias = v[node.operand("x")], _wide(node, v), _bias(node, v)
+            v[out] = gemms.gemm_add(x, w, v[other[0]], bias=bias, split_k=None, tuned=True)
 
         return add
     return None
 
 
-def _interleaved(graph: Graph, inputs: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
+def _interleaved(graph: Graph, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Stacked weights of gated units with their halves' columns in turn, as Quack reads them."""
-    found: list[tuple[str, Tensor]] = []
+    found: dict[str, Tensor] = {}
     for node in graph.nodes:
         follower = _only_reader(graph, node)
         gated = follower is not None and follower.block.name in _GATED
@@ -175,5 +222,13 @@ def _interleaved(graph: Graph, inputs: Mapping[str, Tensor]) -> list[tuple[str, 
         if gated and isinstance(name, str) and name in inputs:
             w = inputs[name] if node.block.name == "linear" else inputs[name].t()
             stacked = w.reshape(2, w.shape[0] // 2, w.shape[1])
-            found.append((name, stacked.transpose(0, 1).reshape(w.shape).contiguous().t()))
+            in_turn = stacked.transpose(0, 1).reshape(w.shape).contiguous()
+            found[f"{name}/interleaved"] = in_turn.t()
     return found
+
+
+def _widened(graph: Graph, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of LayerNorm in fp32, as Quack wants them."""
+    norms = [n for n in graph.nodes if n.block.name == "layer_norm"]
+    names = {node.operand(o) for node in norms for o in ("gain", "bias")}
+    return {f"{n}/fp32": inputs[n].float() for n in names if isinstance(n, str) and n in inputs}

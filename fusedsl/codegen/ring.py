@@ -193,14 +193,14 @@ def _centre(body: _RingBody, kernel: KernelPlan, node: Node, lines: list[str]) -
 def _take_sums(
     body: _RingBody, kernel: KernelPlan, statistics: list[Node], lines: list[str]
 ) -> list[str]:
-    """Sums over the part at hand, told to the other parts: two at a time share a barrier."""
+    """Sums over the part at hand, told to the other parts: two at a time share a barrier, as soon
+    as lanes hold two."""
     about = [node for node in statistics if reduction_of(node).about]
     centres = {node.name: _centre(body, kernel, node, lines) for node in about}
+    states: list[str] = []
+    waiting: list[tuple[str, str]] = []
     for node in statistics:
         recompute(body, kernel, node.inputs[0], lines)
-    states: list[str] = []
-    lanes: list[str] = []
-    for node in statistics:
         lines.append(title(node))
         names = body.state_names(node, "_lanes")
         if node.name in centres:
@@ -212,16 +212,23 @@ def _take_sums(
             function = function_name(reduction_of(node).lift)
             piece = body.masked(node.inputs[0], lines)
             lines.append(fragment("call", names, function, [piece]))
-        states += body.state_names(node)
-        lanes += names
-    for i in range(0, len(states), 2):
-        pair = states[i : i + 2]
-        count = "two" if len(pair) == 2 else "one"
-        lines.append(fragment("call", pair, f"sum_{count}", lanes[i : i + 2]))
-        first = f" + {i} * PARTS" if i else ""
-        step = ", PARTS" if len(pair) == 2 else ""
-        lines.append(f"tell_{count}(mine{first}, {', '.join(pair)}, turn + 1{step})")
+        waiting += zip(body.state_names(node), names, strict=True)
+        while len(waiting) > 1 or (waiting and node is statistics[-1]):
+            _tell(waiting[:2], len(states), lines)
+            states += [state for state, _ in waiting[:2]]
+            waiting = waiting[2:]
     return states
+
+
+def _tell(sums: list[tuple[str, str]], before: int, lines: list[str]) -> None:
+    """Sum one or two states, (name, name of what the lanes hold), and tell them to the other parts;
+    `before` were told of this row."""
+    count = "two" if len(sums) == 2 else "one"
+    states = [state for state, _ in sums]
+    lines.append(fragment("call", states, f"sum_{count}", [lanes for _, lanes in sums]))
+    first = f" + {before} * PARTS" if before else ""
+    step = ", PARTS" if len(sums) == 2 else ""
+    lines.append(f"tell_{count}(mine{first}, {', '.join(states)}, turn + 1{step})")
 
 
 def _join(

@@ -7,10 +7,11 @@ docs/performance.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fusedsl.fuse import KernelPlan, Plan
+from fusedsl.fuse import KernelPlan, Plan, is_reduction
+from fusedsl.ir import Layout, Node
 from fusedsl.schedule.classes import row_class
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.rows import MOST_PARTS, SHARED_COLUMNS, is_chained, is_shared
@@ -19,7 +20,7 @@ from fusedsl.schedule.specialised import may_specialise
 from fusedsl.schedule.target import Target
 
 #: Rows of so many columns or more are taken so, of more than so many where one statistic depends on
-#: another, and narrower ones where they would be shared otherwise (`rows.is_shared`).
+#: another, and in either case all that would be shared otherwise (`rows.is_shared`).
 RING_COLUMNS = 65536
 
 #: Columns of a part, over all tiles that are loaded, its warps, the parts of a ring, and programs
@@ -60,7 +61,60 @@ def pays_in_ring(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     covered = config.parts * config.block_n <= _PADDED * cols.factor
     if config.parts > target.warp_size:  # more words than lanes of a warp that asks for them
         return False
+    columns = config.block_n // (config.warps * target.warp_size)
+    if columns * words_of_column(plan, kernel) > config.registers:
+        return False
     return covered and row_class(kernel.rows.bind(env)) >= _TURNS * groups > 0
+
+
+def words_of_column(plan: Plan, kernel: KernelPlan) -> int:
+    """Registers that a column takes, roughly: one for each value of a tile that is live at a time,
+    and the bytes of each row vector, in whole registers, of each of the two passes over a row that
+    read it (what a compiler loads ahead; measured on what it spilled)."""
+    steps = [step for step in kernel.steps if not is_reduction(step)]
+    passes = (_first_pass(kernel), steps)
+    live = max(_most_live(plan, made) for made in passes)
+    total = 0
+    for name in kernel.reads:
+        if plan.type_of(name).layout is Layout.ROW:
+            times = sum(any(name in step.inputs for step in made) for made in passes)
+            total += -(-times * plan.type_of(name).dtype.bytes // 4)
+    return live + total
+
+
+def _first_pass(kernel: KernelPlan) -> list[Node]:
+    """The steps of the pass that takes the statistics, in order."""
+    makers = {result.name: step for step in kernel.steps for result in step.results}
+    order: list[Node] = []
+
+    def visit(step: Node | None) -> None:
+        if step is None or step in order:
+            return
+        for name in step.inputs:
+            visit(makers.get(name))
+        order.append(step)
+
+    for step in kernel.steps:
+        if is_reduction(step):
+            visit(step)
+    return order
+
+
+def _most_live(plan: Plan, steps: Sequence[Node]) -> int:
+    """The most values of tiles that are live at a time; those that a statistic sums among them."""
+    last = {name: i for i, step in enumerate(steps) for name in step.inputs}
+    live: set[str] = set()
+    most = 0
+    for i, step in enumerate(steps):
+        live |= {name for name in step.inputs if plan.type_of(name).layout is Layout.TILE}
+        most = max(most, len(live))
+        live = {name for name in live if last[name] > i}
+        reduction = step.block.reduction
+        sums = len(reduction.identity) if reduction is not None else 0
+        made = [r.name for r in step.results if r.type.layout is Layout.TILE]
+        most = max(most, len(live) + sums + len(made))
+        live |= {name for name in made if last.get(name, -1) > i}
+    return most
 
 
 def choose_ring(plan: Plan, kernel: KernelPlan, target: Target) -> TileConfig:

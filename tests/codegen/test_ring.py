@@ -45,6 +45,18 @@ RESIDUAL = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}], g: weight fp32[{n}])
     {{ h = x + r; y = rms_norm(h, g, eps=1e-6, cast=olmo2); }}"""
 WIDE = """kernel k(x: {t}[M, {n}], r: fp32[M, {n}]) -> (y: {t}[M, {n}])
     {{ y = layer_norm(add(x, r, out_dtype={t})); }}"""
+#: Bodies that take many registers.
+STATES = """kernel k(x: {t}[M, {n}], r: {t}[M, {n}]) -> (y: {t}[M, {n}], z: {t}[M, {n}])
+    {{ y = cast(layer_norm(x) + layer_norm(r) * row_mean(x * r) + layer_norm(gelu(x) + r)
+                + rms_norm(x - r, eps=1e-6), dtype={t}); z = cast(x + row_sum(r), dtype={t}); }}"""
+AFTER = """kernel k(x: {t}[M, {n}], g: weight fp32[{n}], b: weight fp32[{n}]) -> (y: {t}[M, {n}])
+    {{ y = cast(gelu(layer_norm(x, g, b)), dtype={t}); }}"""
+AHEAD = """kernel k(x: {t}[M, {n}], c: weight {w}[{n}], g: weight {w}[{n}], b: weight {w}[{n}])
+    -> (y: {t}[M, {n}]) {{ y = layer_norm(gelu(x * c), g, b); }}"""
+VECTORS = """kernel k(x: {t}[M, {n}], a: weight {w}[{n}], b: weight fp32[{n}], c: weight fp32[{n}])
+    -> (y: {t}[M, {n}], z: {t}[M, {n}]) {{ h = gelu(x + a);
+    s = row_sum(h * h * b) + row_mean(h * x); y = cast(silu(h * c) * s + sigmoid(x), dtype={t});
+    z = cast(tanh(x * s), dtype={t}); }}"""
 TWO = """kernel k(x: {t}[M, {n}]) -> (y: {t}[M, {n}], s: fp32[M, 1])
     {{ y = rms_norm(x, eps=1e-6); s = cast(row_mean(x), dtype=fp32); }}"""
 
@@ -94,6 +106,41 @@ def test_other_rows_do_not(form: str, n: int, rows: int) -> None:
 
 def test_nor_rows_of_32_bits() -> None:
     assert forms(RMS, 131072, t="fp32") == {Form.TILED}
+
+
+@pytest.mark.parametrize("w", ["bf16", "fp32"])
+@pytest.mark.parametrize("tiles", [1, 2])
+@pytest.mark.parametrize(
+    "norm", ["rms_norm({v}, g, eps=1e-6)", "layer_norm({v}, g, b)", "softmax({v})"]
+)
+def test_all_norms_do(norm: str, tiles: int, w: str) -> None:
+    made = norm.format(v="hx"[tiles % 2])
+    vectors = f"g: weight {w}[{{n}}], b: weight {w}[{{n}}]"
+    form = f"kernel k(x: {{t}}[M, {{n}}], {vectors}) -> (y: {{t}}[M, {{n}}])"
+    if tiles == 2:
+        form = form.replace("], g:", "], r: {t}[M, {n}], g:", 1)
+        form = form.replace("(y:", "(h: {t}[M, {n}], y:")
+    form += f" {{{{ {'h = x + r; ' if tiles == 2 else ''}y = cast({made}, dtype={{t}}); }}}}"
+    for name in "gb":
+        if f" {name}" not in made:
+            form = form.replace(f", {name}: weight {w}[{{n}}]", "")
+    narrow = () if "softmax" in norm and tiles == 1 else (65536,)
+    for n in (*narrow, 131072, *((262144,) if tiles == 1 else ())):
+        assert forms(form, n) == {Form.RING}, n
+
+
+@pytest.mark.parametrize(
+    ("form", "taken"), [(STATES, True), (AFTER, True), (AHEAD, False), (VECTORS, False)]
+)
+def test_nor_what_takes_too_many_registers(form: str, taken: bool) -> None:
+    assert forms(form, 131072) == {Form.RING if taken else Form.TILED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [STATES, AFTER, AHEAD, VECTORS])
+def test_heavy_bodies_build_without_spills(form: str, tmp_path: Path) -> None:
+    report = build(plan_of(form, 131072, "fp16", "fp16"), [SM_90], {"M": 4096}, tmp_path)
+    assert report.ok and not any(kernel.spills for kernel in report.kernels)
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_89", "sm_100", "gfx942", "interpreter"])

@@ -153,7 +153,8 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
     after: list[str] = []
     rest = emit_columns(body, [n for n in kernel.steps if n not in statistics], after)
     merge: list[str] = []
-    parts = [f"{name}_parts" for name in states]
+    told = [[body.namer.fresh(f"{name}_{s}") for s in ("words", "parts")] for name in states]
+    parts = [name for _, name in told]
     if exps:
         _join_exps(body, exps, parts, merge)
         statistics = []
@@ -166,7 +167,7 @@ def emit_ring(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitte
         body.emit(node, final)
     slots: dict[str, object] = {
         "rings": list(body.rings.values()),
-        "states": states,
+        "states": told,
         "find": find,
         "opening": after,
         "merge": merge,

@@ -381,3 +381,14 @@ def test_names_of_users_do_not_hide_those_of_the_skeleton(name: str) -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     assert functions and not functions & stored
+
+
+@pytest.mark.parametrize("name", ["words", "parts"])
+def test_nor_what_is_read_of_other_parts(name: str) -> None:
+    """A tile that is called as the words of a state would be, loaded while they are under way."""
+    tile = f"row_mean_square_1_state0_{name}"
+    form = f"""kernel k(x: {{t}}[M, {{n}}], {tile}: {{t}}[M, {{n}}]) -> (y: {{t}}[M, {{n}}])
+        {{{{ y = rms_norm(x + {tile}, eps=1e-6); }}}}"""
+    text = emit(ringed(form, 131072), main_loop="specialised").text
+    assert f" {tile} = widen(" in text
+    assert f"missing({tile}," not in text and f" {tile} = states_of(" not in text

@@ -21,6 +21,7 @@ from fusedsl.fuse.along import (
     without,
     without_sums,
 )
+from fusedsl.fuse.alternate import alternate
 from fusedsl.fuse.assemble import fuse
 from fusedsl.fuse.cost import CostModel
 from fusedsl.fuse.few_rows import FEW_ROWS, for_few_rows, has_few_rows
@@ -36,6 +37,7 @@ __all__ = [
     "LeftSum",
     "Plan",
     "adds_up",
+    "alternate",
     "anchor_operands",
     "can_go",
     "for_few_rows",

@@ -10,29 +10,27 @@ before its turn comes. From projection to projection, rows forwards and backward
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fusedsl.fuse.plan import KernelPlan
+from fusedsl.fuse.plan import KernelPlan, Plan
 from fusedsl.fuse.rowgroups import anchor_operands
-from fusedsl.ir import Graph, Layout
+from fusedsl.ir import Layout
 
 
-def alternate(graph: Graph, kernels: Sequence[KernelPlan]) -> tuple[KernelPlan, ...]:
-    """The same kernels, in launch order; those turn round whose operand an earlier one went over.
+def alternate(plan: Plan) -> Plan:
+    """The same plan; those of its kernels turn round whose operand an earlier one went over.
 
-    The operand is the one that a projection streams, or the first tile that a kernel reads.
+    The operand is the one that a projection streams, or the first tile that a kernel reads. Which
+    kernels there are decides it, so a plan that is made of another one is given here again.
     """
-    turned: dict[
-        str, bool
-    ] = {}  # tile -> whether the last kernel that went over it did so backwards
+    turned: dict[str, bool] = {}  # by tile: whether it was gone over backwards, the last time
     made: list[KernelPlan] = []
-    for kernel in kernels:
-        tiles = [n for n in _touched(kernel) if graph.types[n].layout is Layout.TILE]
+    for kernel in plan.kernels:
+        tiles = [n for n in _touched(kernel) if plan.type_of(n).layout is Layout.TILE]
         backwards = bool(tiles) and not turned.get(tiles[0], True)
         turned.update((name, backwards) for name in tiles)
         made.append(replace(kernel, backwards=backwards))
-    return tuple(made)
+    return replace(plan, kernels=tuple(made))
 
 
 def _touched(kernel: KernelPlan) -> list[str]:

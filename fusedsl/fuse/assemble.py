@@ -32,8 +32,8 @@ def fuse(graph: Graph, cost: CostModel | None = None) -> Plan:
     _promote_columns(state, demand, groups)
     builder = _Assembler(state, demand, groups)
     kernels = _in_order(_read_later(graph, [*builder.row_kernels(), *builder.gemm_kernels()]))
-    kernels = alternate(graph, kernels)
-    return Plan(graph, tuple(graph.bind_time_nodes()), kernels, tuple(demand.decisions))
+    bind = tuple(graph.bind_time_nodes())
+    return alternate(Plan(graph, bind, kernels, tuple(demand.decisions)))
 
 
 def _promote_columns(state: Placement, demand: Demand, groups: list[RowGroup]) -> None:

@@ -7,12 +7,13 @@ moved past a projection:
     row kernel:  x -> inv_rms             gone
     projection:  x, w, inv_rms -> a       projection: x, w -> a     (recomputes inv_rms from x)
 
-`along.can_go` says which row kernels go.
+`along.can_go` says which row kernels go. All rows are in one tile, so nothing goes backwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fusedsl.fuse.along import can_go, without
 from fusedsl.fuse.plan import Form, Plan
@@ -28,7 +29,8 @@ def for_few_rows(plan: Plan) -> Plan:
     if any(kernel.few_rows for kernel in plan.kernels):
         return plan
     gone = [kernel for kernel in plan.kernels if can_go(plan, kernel)]
-    return without(plan, gone, Form.FEW_ROWS, [k for k in plan.kernels if k.kind is Kind.GEMM])
+    made = without(plan, gone, Form.FEW_ROWS, [k for k in plan.kernels if k.kind is Kind.GEMM])
+    return replace(made, kernels=tuple(replace(k, backwards=False) for k in made.kernels))
 
 
 def has_few_rows(plan: Plan, env: Mapping[str, int]) -> bool:

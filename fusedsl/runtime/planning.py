@@ -13,6 +13,7 @@ from fusedsl.fuse import (
     LeftSum,
     Plan,
     adds_up,
+    alternate,
     can_go,
     for_few_rows,
     has_few_rows,
@@ -88,7 +89,8 @@ def changed(plan: Plan, change: Change) -> Plan:
     formed += [reader for kernel in gone for reader in readers(plan, kernel)]
     forms = dict.fromkeys(change.in_turn, Form.IN_TURN) | dict.fromkeys(change.ring, Form.RING)
     kernels = (replace(k, form=forms[k.name]) if k.name in forms else k for k in plan.kernels)
-    return without(replace(plan, kernels=tuple(kernels)), gone, Form.SPECIALISED, formed)
+    plan = without(replace(plan, kernels=tuple(kernels)), gone, Form.SPECIALISED, formed)
+    return alternate(plan)
 
 
 def _taken(plan: Plan, left: LeftSum, env: Mapping[str, int], target: Target) -> bool:

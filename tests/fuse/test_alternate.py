@@ -4,6 +4,7 @@ import torch
 
 import fusedsl
 from examples import read
+from fusedsl.fuse import for_few_rows
 
 
 def directions(text: str) -> dict[str, bool]:
@@ -37,6 +38,11 @@ def test_a_kernel_turns_from_the_last_that_went_over_its_operand():
             { a = linear(x, w); b = linear(x, v); c = softmax(x); }"""
     )
     assert sorted(found.values()) == [False, False, True]
+
+
+def test_all_rows_of_few_lie_in_one_tile():
+    plan = for_few_rows(fusedsl.compile(read("llama_mlp")).plan)
+    assert [kernel.backwards for kernel in plan.kernels] == [False, False]
 
 
 def test_rows_are_the_same_in_both_directions():

@@ -42,6 +42,16 @@ def test_sums_and_tiles() -> None:
         assert rules.specialised_bytes(config) <= HOPPER.shared_limit
 
 
+def test_kernels_turn_round_by_those_that_are_left() -> None:
+    text = """kernel k(x: bf16[M, 2048], g: weight bf16[2048], v: weight bf16[4096, 2048],
+        w: weight bf16[2048, 4096]) -> (y: bf16[M, 2048])
+        { y = linear(linear(rms_norm(x, g, eps=1e-6), v), w); }"""
+    plan = fusedsl.compile(text).plan
+    assert [k.backwards for k in plan.kernels] == [False, True, False]
+    left = planned(plan, {"M": 8192}, HOPPER)
+    assert [k.backwards for k in left.kernels] == [False, True]
+
+
 def test_a_projection_that_takes_a_sum_and_reads_a_tile() -> None:
     text = CHAIN.format(d=2048, f=2048).replace("g), v)", "g), v) + s")
     plan = planned(fusedsl.compile(text).plan, {"M": 32768}, HOPPER)

@@ -298,6 +298,20 @@ def test_what_it_computes(form: str, n: int, parts: int, rows: int, stages: int)
         assert error(got, exact[name]) < bound, name
 
 
+@pytest.mark.parametrize("rows", [1, 5, 12])
+@FORM
+def test_rows_from_the_last_to_the_first(form: str, rows: int) -> None:
+    plan = ringed(form, 1032)
+    turned = replace(plan, kernels=(replace(plan.kernels[0], backwards=True),))
+    config = TileConfig(1, 512, warps=2, stages=5, parts=3, programs=3 * min(2, rows))
+    inputs = random_inputs(plan.graph, {"M": rows}, seed=rows)
+    forwards, backwards = computed(plan, inputs, config), computed(turned, inputs, config)
+    assert "last - turn * groups" in emit(turned, main_loop="specialised").text
+    for name, exact in evaluate(plan.graph, inputs).items():
+        assert torch.equal(forwards[name], backwards[name]), name
+        assert error(backwards[name], exact) < 4e-3, name
+
+
 def test_infinities_in_a_softmax() -> None:
     plan = ringed(SOFTMAX, 1032)
     x = random_inputs(plan.graph, {"M": 6}, seed=0)["x"]

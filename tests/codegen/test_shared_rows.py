@@ -17,6 +17,7 @@ from torch import Tensor
 from fusedsl.codegen import compile_time_value, words, words_of
 from fusedsl.ir import evaluate, evaluate_eager
 from fusedsl.runtime.load import interprets
+from fusedsl.runtime.program import Options, Program
 from fusedsl.schedule import TileConfig
 from tests.codegen.harness import DEVICE, compiled, error, inputs_of
 
@@ -32,9 +33,28 @@ PROGRAMS = {
 }
 
 
-def launch(text: str, x: Tensor, g: Tensor, config: TileConfig, groups: int, times: int) -> Any:
+def turned(program: Program) -> Program:
+    """The same program, its one kernel from the last row to the first."""
+    (kernel,) = program.stages.plan.kernels
+    plan = replace(program.stages.plan, kernels=(replace(kernel, backwards=True),))
+    made = Program(replace(program.stages, plan=plan), Options())
+    made.main_loop = program.main_loop
+    return made
+
+
+def launch(
+    text: str,
+    x: Tensor,
+    g: Tensor,
+    config: TileConfig,
+    groups: int,
+    times: int,
+    backwards: bool = False,
+) -> Any:
     """Outputs of the one kernel of a program, launched so often with `config`."""
     program = compiled(text, "pointer")
+    if backwards:
+        program = turned(program)
     config = replace(config, programs=groups * config.parts)
     (source,) = program._engine.emitted("pointer").source.kernels
     fn = getattr(program._engine.emitted("pointer").module, source.name)
@@ -64,12 +84,31 @@ def launch(text: str, x: Tensor, g: Tensor, config: TileConfig, groups: int, tim
 
 
 @pytest.mark.parametrize(
-    ("width", "block", "parts", "rows"),
-    [(1024, 256, 4, 2), (1000, 256, 4, 4), (700, 256, 3, 9), (130, 32, 5, 1), (300, 512, 1, 6)],
+    ("width", "block", "parts", "rows", "block_m", "backwards"),
+    [
+        (1024, 256, 4, 2, 1, False),
+        (1000, 256, 4, 4, 1, False),
+        (700, 256, 3, 9, 1, False),
+        (130, 32, 5, 1, 1, False),
+        (300, 512, 1, 6, 1, False),
+        (300, 128, 3, 22, 4, False),
+        (1000, 256, 4, 4, 1, True),
+        (700, 256, 3, 9, 1, True),
+        (130, 32, 5, 1, 1, True),
+        (300, 128, 3, 22, 4, True),
+        (300, 128, 3, 3, 4, True),
+    ],
 )
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_parts_of_a_row(
-    name: str, width: int, block: int, parts: int, rows: int, shared: None
+    name: str,
+    width: int,
+    block: int,
+    parts: int,
+    rows: int,
+    block_m: int,
+    backwards: bool,
+    shared: None,
 ) -> None:
     outputs = "y: bf16[M, {n}]" + (", h: bf16[M, {n}]" if name == "residual" else "")
     body, levels = PROGRAMS[name]
@@ -78,8 +117,10 @@ def test_parts_of_a_row(
     graph = compiled(text).graph()
     inputs = inputs_of(graph, M=rows)
     x = (inputs["x"].float() * 2 + 30).bfloat16()
-    config = TileConfig(1, block, parts=parts)
-    program, got = launch(text, x, inputs["g"], config, -(-rows // 3), levels + 1)
+    config = TileConfig(block_m, block, parts=parts)
+    groups = -(-rows // (3 * block_m))
+    program, got = launch(text, x, inputs["g"], config, groups, levels + 1, backwards)
+    assert ("last = turns - 1" in program._engine.emitted("pointer").source.text) == backwards
     given = {"x": x, "g": inputs["g"]}
     exact, eager = evaluate(program.graph(), given), evaluate_eager(program.graph(), given)
     for output, value in got.items():

@@ -6,7 +6,7 @@ to load its part of row t + LOADS into its ring, reduces that of row t and tells
 stores that of row t - LAG, whose states all parts have told by then. A ring of LOADS + 1 + LAG
 parts holds them all: the part loaded in turn t takes the place of row t - LAG - 1, stored a turn
 ago. Each thread loads the columns that it reads itself, so that no other has to have ended that
-turn.
+turn. Row t of a group is the one it takes in turn t; backwards the first is its last one.
 
 States are words, as in `blocks/row_reduction/sharing.py`; the mark of row t is t + 1, so that zeros
 are of no row. A program tells row t after it has ended turn t - 1, so has seen the words of row

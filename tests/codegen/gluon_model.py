@@ -86,6 +86,7 @@ class Pointer:
     def read(self, mask: Any = None, other: Any = 0.0) -> Value:
         live = torch.as_tensor(True if mask is None else _plain(mask)).broadcast_to(self.at.shape)
         found = torch.full(self.at.shape, _plain(other), dtype=self.memory.dtype)
+        assert (self.at[live] >= 0).all() and (self.at[live] < len(self.memory)).all()
         found[live] = self.memory[self.at[live]]
         return Value(found)
 
@@ -128,6 +129,8 @@ class Machine:
                 wait_group=self._wait,
             ),
             "range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
+            "min": lambda a, b: Value(min(int(a), int(b))),
+            "max": lambda a, b: Value(max(int(a), int(b))),
         }
         exec("\n".join(lines), self.names)
 

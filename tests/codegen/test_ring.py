@@ -312,6 +312,18 @@ def test_rows_from_the_last_to_the_first(form: str, rows: int) -> None:
         assert error(backwards[name], exact) < 4e-3, name
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+@FORM
+def test_groups_without_a_row(form: str, backwards: bool) -> None:
+    plan = ringed(form, 512)
+    plan = replace(plan, kernels=(replace(plan.kernels[0], backwards=backwards),))
+    inputs = random_inputs(plan.graph, {"M": 2}, seed=0)
+    config = TileConfig(1, 256, warps=1, stages=6, parts=2, programs=8)
+    exact = evaluate(plan.graph, inputs)
+    for name, got in computed(plan, inputs, config).items():
+        assert error(got, exact[name]) < 4e-3, name
+
+
 def test_infinities_in_a_softmax() -> None:
     plan = ringed(SOFTMAX, 1032)
     x = random_inputs(plan.graph, {"M": 6}, seed=0)["x"]

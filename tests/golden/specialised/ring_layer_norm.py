@@ -237,15 +237,15 @@ def k0_add(
     shift_kept = tl.load(shift_ptr + cols[None, :], mask=col_live[None, :], other=0.0)
     head_cols = tl.max_contiguous(tl.arange(0, 32, tl.SliceLayout(0, TILE)), 8)
     head_live = head_cols < 32
-    x_head_next = load_head(x_ptr, x_stride, group, head_cols)
+    x_head_next = load_head(x_ptr, x_stride, min(group, M - 1), head_cols)
     for turn in range(turns + LAG):
         late = turn - LAG
         # the row to store was told LAG turns ago: its words come while another one is reduced
         here = told + (late + SLOTS) % SLOTS * (2 * PARTS)
         mean_1_state0_words = tl.load(here, volatile=True)
         mean_1_state1_words = tl.load(here + 1 * PARTS, volatile=True)
-        next_row = group + min(turn + 1, turns - 1) * groups
-        late_row = group + max(late, 0) * groups
+        next_row = min(group + (turn + 1) * groups, M - 1)
+        late_row = min(group + max(late, 0) * groups, M - 1)
         x_head_ahead = load_head(x_ptr, x_stride, next_row, head_cols)
         x_head_part = load_head(x_ptr, x_stride, late_row, head_cols)
         ahead = turn + LOADS

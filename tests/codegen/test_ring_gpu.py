@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 import fusedsl
+from fusedsl.fuse import Plan
 from fusedsl.ir import evaluate, evaluate_eager
 from fusedsl.runtime import planning
 from tests.codegen.harness import ON_HOPPER, error, inputs_of, planned_on_gpu, run
@@ -44,6 +47,11 @@ def compiled(form: str, n: int, t: str = "bf16", w: str = "bf16") -> fusedsl.Pro
     program = fusedsl.compile(FORMS[form].format(t=t, w=w, n=n))
     assert all(kernel.ring for kernel in planned_on_gpu(program, 5).kernels)
     return program
+
+
+def backwards(plan: Plan) -> Plan:
+    """The plan with all rows from the last to the first."""
+    return replace(plan, kernels=tuple(replace(k, backwards=True) for k in plan.kernels))
 
 
 def rows_apart(got: Tensor, wanted: Tensor) -> float:
@@ -85,6 +93,18 @@ def test_every_row(form: str, n: int, t: str, w: str) -> None:
         for name, got in run(program, inputs).items():
             assert rows_apart(got, eager[name]) < 2e-2, (name, rows)
             assert error(got[-4:], exact[name]) < 4e-3, (name, rows)
+
+
+@FORM
+def test_rows_from_the_last_to_the_first(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = [compiled(form, 70008)]
+    monkeypatch.setattr(planning, "alternate", backwards)
+    programs.append(compiled(form, 70008))
+    for rows in (1, 5, 301):
+        inputs = inputs_of(programs[0].graph(), seed=rows, M=rows)
+        made = [run(program, inputs) for program in programs]
+        assert all(torch.equal(made[0][name], made[1][name]) for name in made[0]), rows
+    assert all(k.backwards for k in planned_on_gpu(programs[1], 301).kernels)
 
 
 @FORM

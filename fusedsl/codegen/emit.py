@@ -11,7 +11,12 @@ from fusedsl.codegen.in_turn import emit_in_turn, in_turn_functions
 from fusedsl.codegen.kernels import emit_kernel
 from fusedsl.codegen.ring import emit_ring, ring_functions
 from fusedsl.codegen.source import KernelSource, ProgramSource
-from fusedsl.codegen.specialised import emit_specialised, gluon_source, skeleton_functions
+from fusedsl.codegen.specialised import (
+    OWN,
+    emit_specialised,
+    gluon_source,
+    skeleton_functions,
+)
 from fusedsl.codegen.templates import render
 from fusedsl.fuse import Form, Plan
 
@@ -63,7 +68,7 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
     every = "\n".join(texts)
     functions = [f for kernel in made for node in kernel.nodes for f in functions_of(node)]
     functions += (take_number, missing, any_of)
-    found = called_functions(every, functions)
+    found = called_functions(every, functions, OWN)
     helpers = [*map(gluon_source, found), *skeleton_functions(every)]
     helpers += [in_turn_functions()] if any(k.in_turn for k in made) else []
     helpers += ring_functions(every) if any(k.ring for k in made) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from fusedsl.ir import FactorsOut, Node
@@ -37,23 +37,27 @@ def parameters(function: Any) -> tuple[str, ...]:
     return tuple(inspect.signature(function.fn).parameters)
 
 
-def called_functions(text: str, functions: Iterable[Any]) -> tuple[Any, ...]:
-    """Those of `functions` that `text` calls, with what they call, callees first."""
+def called_functions(
+    text: str, functions: Iterable[Any], leaves: Collection[str] = ()
+) -> tuple[Any, ...]:
+    """Those of `functions` that `text` calls, with what they call, callees first; what `leaves`
+    call is left out."""
     ordered: list[Any] = []
     for function in functions:
         if f"{function_name(function)}(" in text:
-            _visit(function, ordered)
+            _visit(function, ordered, leaves)
     _check_unique(ordered)
     return tuple(ordered)
 
 
-def _visit(function: Any, ordered: list[Any]) -> None:
+def _visit(function: Any, ordered: list[Any], leaves: Collection[str]) -> None:
     if function in ordered:
         return
-    for name in function.fn.__code__.co_names:
+    called = function.fn.__code__.co_names if function_name(function) not in leaves else ()
+    for name in called:
         callee = function.fn.__globals__.get(name)
         if hasattr(callee, "fn") and hasattr(callee.fn, "__code__"):
-            _visit(callee, ordered)
+            _visit(callee, ordered, leaves)
     ordered.append(function)
 
 

@@ -20,7 +20,7 @@ from fusedsl.codegen.source import Arg
 from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import expanded, render
 from fusedsl.codegen.values import Var
-from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_reduction
+from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick, is_reduction
 from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
 
 _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
@@ -34,6 +34,10 @@ LANGUAGE = frozenset(
      "where"]
 )  # fmt: skip
 
+#: Block functions that mean the same in Gluon but are written otherwise (`_FUNCTIONS`): a layout
+#: does not survive the reshaping that keeps Triton's reductions short.
+OWN = ("max_of_rows", "sum_of_rows", "as_vector")
+
 #: Arguments of the kernel that the multiplying warps do not take.
 _LOADED = ("a_desc", "b_desc")
 
@@ -43,7 +47,8 @@ _RINGS = ("a_stages", "b_stages", "full", "empty")
 
 def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a projection can be made so: 16-bit operands, weights [N, K], an epilogue that loads
-    columns, rows, numbers and at most one tile of the operands' type and stores one of 16 bits."""
+    columns, rows, numbers and at most one tile of the operands' type and stores one of 16 bits, or
+    states of each tile's part of the rows, or both."""
     if kernel.anchor is None or kernel.kind is not Kind.GEMM or kernel.streamed:
         return False
     streamed = anchor_operands(kernel.anchor)
@@ -54,8 +59,11 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
         return False
     if kernel.anchor.block.laws_of(Contracts)[0].k_axis != 1:
         return False
-    written = [plan.type_of(name) for name in kernel.writes]
-    if len(written) != 1 or written[0].layout is not Layout.TILE or written[0].dtype.bytes != 2:
+    tiles = (name for name in kernel.writes if name not in kernel.states_left)
+    written = [plan.type_of(name) for name in tiles]
+    if len(written) > 1 or not kernel.writes:
+        return False
+    if any(kind.layout is not Layout.TILE or kind.dtype.bytes != 2 for kind in written):
         return False
     brought = [plan.type_of(name) for name in plan.tiles_read(kernel)]
     if brought and (brought != written or brought[0].dtype is not kinds[0].dtype):
@@ -66,8 +74,10 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
 
 
 def _is_plain(node: Node, kernel: KernelPlan) -> bool:
-    """Whether a step is elementwise, or a half of the projection."""
+    """Whether a step is elementwise, a half of the projection, or the state of a tile."""
     assert kernel.anchor is not None
+    if "tiles" in node.attr_map:
+        return not is_pick(node)
     for law in node.block.laws_of(HalvesOf):
         return node.operand(law.operand) == kernel.anchor.name
     indexed = any(t.dtype.is_index for t in (r.type for r in node.results))
@@ -76,15 +86,20 @@ def _is_plain(node: Node, kernel: KernelPlan) -> bool:
 
 def _called(node: Node) -> tuple[Any, ...]:
     """The functions that are called of a node here."""
-    if node.block.reduction is None:
+    reduction = node.block.reduction
+    if reduction is None:
         return (node.block.triton,) if node.block.triton is not None else ()
-    return (node.block.reduction.lift, node.block.reduction.finish)
+    if "tiles" in node.attr_map:
+        return (reduction.chunk, reduction.merge)
+    return (reduction.lift, reduction.finish)
 
 
 @cache
 def speaks_gluon(function: Any, language: frozenset[str] = LANGUAGE) -> bool:
     """Whether a function and what it calls take nothing of `tl` but what Gluon has as well."""
-    for one in called_functions(f"{function.fn.__name__}(", [function]):
+    for one in called_functions(f"{function.fn.__name__}(", [function], OWN):
+        if one.fn.__name__ in OWN:
+            continue
         for found in ast.walk(ast.parse(source_of(one))):
             match found:
                 case ast.Attribute(ast.Name("tl"), name) if name not in language:
@@ -140,10 +155,11 @@ def rendered(
     inner = [arg for arg in args if arg.name not in (*_LOADED, brings)]
     params = declared(inner)
     at = next(i for i, arg in enumerate(inner) if arg.name == "M")
-    params = [*params[:at], *rings, *params[at:], "staged", "PART: tl.constexpr"]
+    outs = [body.args[key].name for n in kernel.writes if (key := f"descriptor:{n}") in body.args]
+    staged = ["staged"] if outs else []
+    params = [*params[:at], *rings, *params[at:], *staged, "PART: tl.constexpr"]
     names = [arg.name for arg in inner]
     passed = textwrap.wrap(", ".join([*names[:at], *rings, *names[at:]]) + ",", COLUMNS - 16)
-    (out,) = (body.args[f"descriptor:{name}"].name for name in kernel.writes)
     text = render(
         template,
         name=kernel.name,
@@ -151,7 +167,7 @@ def rendered(
         params=wrapped(params, len(f"def {kernel.name}_multiply():")),
         kernel_params=wrapped(declared(args), len(f"def {kernel.name}():")),
         passed=passed,
-        out=out,
+        out=next(iter(outs), ""),
         brings=brings,
         paired=kernel.paired,
         backwards=kernel.backwards,
@@ -162,6 +178,8 @@ def rendered(
 
 def gluon_source(function: Any) -> str:
     """Source text of a block's function, for a Gluon file."""
+    if function.fn.__name__ in OWN:
+        return expanded(_FUNCTIONS, function.fn.__name__)
     text = source_of(function).replace("@triton.jit", "@gluon.jit", 1)
     return text.replace("tl.PropagateNan", "core.PropagateNan")  # Gluon's language has none
 

@@ -33,15 +33,24 @@ def store_state(body: Body, node: Node, lines: list[str]) -> None:
     """Store the state of a tile's part of each row; its two sides are merged first."""
     reduction = node.block.reduction
     assert reduction is not None
-    lines.append(fragment("whole_tiles", body.width))
+    one_piece = (body.kernel.paired and not body.staged) or body.kernel.few_rows
+    # a piece may lie past the last column as a whole, so that only whole tiles are all live
+    lines.append(fragment("whole_tiles", body.width if one_piece else f"({body.width} * SIDES)"))
     count = f"min({body.width}, N - col)"
     states = body.chunk(node, node.inputs[0], count, lines)
     pointers = [body.pointer(result.name) for result in node.results]
-    if body.kernel.paired or body.kernel.few_rows:  # tiles of one piece
+    if one_piece:
         lines += [fragment("store_state", s, p) for s, p in zip(states, pointers, strict=True)]
         return
     held, merge = body.state_names(node, "_tile"), function_name(reduction.merge)
-    slots = (held, states, pointers, merge, f"min({body.width}, N - col0)", f"max(0, {count})")
+    slots = (
+        held,
+        states,
+        pointers,
+        merge,
+        f"min(side * {body.width}, N - col0)",
+        f"max(0, {count})",
+    )
     lines += fragment("store_tile_state", *slots).split("\n")
 
 

@@ -88,6 +88,12 @@ class KernelPlan:
         return (*first, *self.recomputed, *self.streamed, *self.steps)
 
     @property
+    def states_left(self) -> frozenset[str]:
+        """What a projection leaves of each tile's part of the rows."""
+        left = (node for node in self.steps if "tiles" in node.attr_map)
+        return frozenset(result.name for node in left for result in node.results)
+
+    @property
     def blocks(self) -> tuple[str, ...]:
         """Names of the blocks, in order."""
         return tuple(node.block.name for node in self.nodes)

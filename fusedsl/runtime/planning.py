@@ -68,7 +68,7 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     sums = [left for left in left_sums(plan) if _taken(plan, left, env, target)]
     plan = without_sums(plan, sums, Form.SPECIALISED)
     gone = [k.name for k in plan.kernels if _goes(plan, k, env, target)]
-    brings = [k.name for k in plan.kernels if _has_tile_brought(plan, k, env, target)]
+    brings = [k.name for k in plan.kernels if _moves_more(plan, k, env, target)]
     taking = {k.name for k in plan.kernels if k.name in brings or k.specialised}
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
     others = (k for k in plan.kernels if k.name not in taking)
@@ -100,13 +100,12 @@ def _taken(plan: Plan, left: LeftSum, env: Mapping[str, int], target: Target) ->
     return all(can_specialise(plan, k) and fills(plan, k, env, target) for k in found)
 
 
-def _has_tile_brought(
-    plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target
-) -> bool:
-    """Whether the epilogue reads a tile, and the projection can be specialised and fills the
-    machine."""
-    brings = kernel.anchor is not None and bool(plan.tiles_read(kernel))
-    return brings and can_specialise(plan, kernel) and fills(plan, kernel, env, target)
+def _moves_more(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether the epilogue reads a tile or leaves states, and the projection can be specialised and
+    fills the machine."""
+    if kernel.anchor is None or not (plan.tiles_read(kernel) or kernel.states_left):
+        return False
+    return can_specialise(plan, kernel) and fills(plan, kernel, env, target)
 
 
 def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

@@ -37,6 +37,24 @@ def in_chains(x):
 
 
 @triton.jit
+def max_of_rows(x):
+    """The largest value of each row."""
+    return tl.max(tl.max(in_chains(x), axis=1), axis=1)
+
+
+@triton.jit
+def sum_of_rows(x):
+    """The sum of each row."""
+    return tl.sum(tl.sum(in_chains(x), axis=1), axis=1)
+
+
+@triton.jit
+def as_vector(column):
+    """[rows, 1] as [rows]."""
+    return tl.reshape(column, (column.shape[0],))
+
+
+@triton.jit
 def log_sum_chunk(x, valid, count, scale=1.0, FAST: tl.constexpr = False):
     """(maximum, sum of exp(z - maximum)) of z = scale * x in each row of a piece; scale is a
     positive number, or a column of them.
@@ -46,11 +64,11 @@ def log_sum_chunk(x, valid, count, scale=1.0, FAST: tl.constexpr = False):
     """
     if FAST:
         live = tl.where(valid, x, float("-inf"))
-        peak = tl.max(tl.max(in_chains(live), axis=1), axis=1, keep_dims=True)
+        peak = max_of_rows(live)[:, None]
         steep = scale * 1.4426950408889634
         terms = tl.exp2(x * steep - finite_or_zero(peak * steep))
         terms = tl.where(valid, terms, 0.0)  # steep may be 0
-        return tl.reshape(peak * scale, (x.shape[0],)), tl.sum(tl.sum(in_chains(terms), 1), axis=1)
+        return as_vector(peak * scale), sum_of_rows(terms)
     else:
         live = tl.where(valid, x * scale, float("-inf"))
         largest = tl.max(live, axis=1)

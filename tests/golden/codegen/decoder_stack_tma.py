@@ -275,7 +275,7 @@ def k2_linear(
             s = add(linear_2, x)
             s_desc.store([row0, col], s.to(tl.bfloat16))
             # partial_mean_square: b = swiglu(linear(rms_norm(s, gain_2, eps=1e-6), w_gate_up_2));
-            col_live = col_live | (N % WIDTH == 0)
+            col_live = col_live | (N % (WIDTH * SIDES) == 0)
             s_stored = s.to(tl.bfloat16).to(tl.float32)
             s_live = tl.where(col_live[None, :], s_stored, 0.0)
             partial_mean_square_1_state0 = mean_square_chunk(s_live, col_live[None, :], min(WIDTH, N - col))
@@ -283,7 +283,7 @@ def k2_linear(
                 partial_mean_square_1_state0_tile = partial_mean_square_1_state0
             else:
                 partial_mean_square_1_state0_tile = mean_square_merge(
-                    min(WIDTH, N - col0), partial_mean_square_1_state0_tile,
+                    min(side * WIDTH, N - col0), partial_mean_square_1_state0_tile,
                     max(0, min(WIDTH, N - col)), partial_mean_square_1_state0,
                 )
             if side == SIDES - 1:

@@ -30,7 +30,7 @@ def store_pick(body: Body, node: Node, lines: list[str]) -> None:
 
 
 def store_state(body: Body, node: Node, lines: list[str]) -> None:
-    """Store the state of a tile's part of each row; its two sides are merged first."""
+    """Store the state of a tile's part of each row; its pieces are merged first."""
     reduction = node.block.reduction
     assert reduction is not None
     one_piece = (body.kernel.paired and not body.staged) or body.kernel.few_rows

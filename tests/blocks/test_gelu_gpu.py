@@ -13,7 +13,7 @@ pytestmark = [
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: dtype -> half a unit in the last place, and the number near which that becomes absolute: in bf16
 #: what fp32 flushes to zero, in fp16 the least normal one.
-ROUNDING = {"bf16": (2.0**-9, 2.0**-113), "fp16": (2.0**-11, 2.0**-14)}
+ROUNDING = {"bf16": (2.0**-8, 2.0**-119), "fp16": (2.0**-11, 2.0**-14)}
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -21,7 +21,7 @@ from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import expanded, render
 from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick, is_reduction
-from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
+from fusedsl.ir import ONE, Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
 
 _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
 
@@ -74,10 +74,12 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
 
 
 def _is_plain(node: Node, kernel: KernelPlan) -> bool:
-    """Whether a step is elementwise, a half of the projection, or the state of a tile."""
+    """Whether a step is elementwise, a half of the projection, the state of a tile, or merges the
+    states that an earlier projection left of the rows."""
     assert kernel.anchor is not None
-    if "tiles" in node.attr_map:
-        return not is_pick(node)
+    if node.block.reduction is not None:
+        alone = node.type.rows == ONE != kernel.rows
+        return node.block.kind is Kind.EPILOGUE and not is_pick(node) and not alone
     for law in node.block.laws_of(HalvesOf):
         return node.operand(law.operand) == kernel.anchor.name
     indexed = any(t.dtype.is_index for t in (r.type for r in node.results))
@@ -91,6 +93,8 @@ def _called(node: Node) -> tuple[Any, ...]:
         return (node.block.triton,) if node.block.triton is not None else ()
     if "tiles" in node.attr_map:
         return (reduction.chunk, reduction.merge)
+    if node.block.kind is Kind.EPILOGUE:
+        return (reduction.merge_all, reduction.merge, reduction.finish)
     return (reduction.lift, reduction.finish)
 
 

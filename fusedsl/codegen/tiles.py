@@ -67,9 +67,11 @@ def merge_states(body: Body, node: Node, lines: list[str]) -> None:
     total = body.dim(width)
     running = body.state_names(node, "_all")
     for name, identity in zip(running, reduction.identity, strict=True):
-        lines.append(fragment("state", name, constant(identity), "BLOCK_M"))
+        whole = ("64", "ROWS") if body.staged else ("BLOCK_M",)
+        lines.append(fragment("state", name, constant(identity), *whole))
     at, number = body.namer.fresh(f"{first}_at"), body.namer.fresh(f"{first}_tile")
-    inside = fragment("piece_numbers", number, at, group).split("\n")
+    layout = ("COLS",) if body.staged else ()
+    inside = fragment("piece_numbers", number, at, group, *layout).split("\n")
     blocks: list[str] = []
     alone = node.type.rows == ONE != body.kernel.rows  # one row's state, for all rows here
     rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
@@ -86,7 +88,9 @@ def merge_states(body: Body, node: Node, lines: list[str]) -> None:
     inside += fragment("piece_span", before, after, at, group, piece, total).split("\n")
     inside.append(fragment("call", running, merge, [before, *running, after, *states]))
     # a loop here would keep the persistent loop from overlapping one tile with the next
-    unrolled = body.descriptors and width.is_static and width.factor <= UNROLLED_ROW
+    unrolled = (
+        (body.descriptors or body.staged) and width.is_static and width.factor <= UNROLLED_ROW
+    )
     lines.append(fragment("piece_loop", at, tiles, group, unrolled))
     lines += [f"    {line}" for line in inside]
     body.finish(node, running, total, lines)

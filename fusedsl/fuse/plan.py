@@ -94,6 +94,12 @@ class KernelPlan:
         return frozenset(result.name for node in left for result in node.results)
 
     @property
+    def states_merged(self) -> frozenset[str]:
+        """What it merges of what an earlier projection left of each tile's part of the rows."""
+        kinds = (n for n in self.steps if n.block.kind is Kind.EPILOGUE and n.block.reduction)
+        return frozenset(v for n in kinds if "tiles" not in n.attr_map for v in n.inputs)
+
+    @property
     def blocks(self) -> tuple[str, ...]:
         """Names of the blocks, in order."""
         return tuple(node.block.name for node in self.nodes)
@@ -144,9 +150,10 @@ class Plan:
         return self.graph.types[value]
 
     def tiles_read(self, kernel: KernelPlan) -> tuple[str, ...]:
-        """The stored tiles that the steps of a kernel read: those of a projection's epilogue."""
+        """The stored tiles that the steps of a kernel read: those of a projection's epilogue.
+        States that it merges are none."""
         used = dict.fromkeys(name for node in kernel.steps for name in node.inputs)
-        given = (name for name in used if name not in kernel.computed)
+        given = (name for name in used if name not in kernel.computed | kernel.states_merged)
         return tuple(name for name in given if self.type_of(name).layout is Layout.TILE)
 
     def writer(self, value: str) -> KernelPlan | None:

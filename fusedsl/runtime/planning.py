@@ -68,11 +68,12 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     sums = [left for left in left_sums(plan) if _taken(plan, left, env, target)]
     plan = without_sums(plan, sums, Form.SPECIALISED)
     gone = [k.name for k in plan.kernels if _goes(plan, k, env, target)]
-    brings = [k.name for k in plan.kernels if _moves_more(plan, k, env, target)]
+    heavy = [k.name for k in plan.kernels if _takes_turns(plan, k, env, target)]
+    light = (k for k in plan.kernels if k.name not in heavy)
+    brings = [k.name for k in light if _moves_more(plan, k, env, target)]
     taking = {k.name for k in plan.kernels if k.name in brings or k.specialised}
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
-    others = (k for k in plan.kernels if k.name not in taking)
-    turned = [k.name for k in others if _takes_turns(plan, k, env, target)]
+    turned = [name for name in heavy if name not in taking]
     ring = [k.name for k in plan.kernels if k.name not in gone and _rings(plan, k, env, target)]
     names = (left.node.name for left in sums)
     return Change(tuple(names), tuple(gone), tuple(brings), tuple(turned), tuple(ring))
@@ -101,9 +102,10 @@ def _taken(plan: Plan, left: LeftSum, env: Mapping[str, int], target: Target) ->
 
 
 def _moves_more(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
-    """Whether the epilogue reads a tile or leaves states, and the projection can be specialised and
-    fills the machine."""
-    if kernel.anchor is None or not (plan.tiles_read(kernel) or kernel.states_left):
+    """Whether the epilogue reads a tile, leaves states or merges some, and the projection can be
+    specialised and fills the machine."""
+    more = plan.tiles_read(kernel) or kernel.states_left or kernel.states_merged
+    if kernel.anchor is None or not more:
         return False
     return can_specialise(plan, kernel) and fills(plan, kernel, env, target)
 

@@ -174,9 +174,7 @@ def moved_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
 
 def states(kernel: KernelPlan) -> set[str]:
     """Per-tile states that a kernel leaves or merges; they move through registers alone."""
-    kinds = [n for n in kernel.steps if n.block.kind is Kind.EPILOGUE and n.block.reduction]
-    left = {r.name for n in kinds if "tiles" in n.attr_map for r in n.results}
-    return left | {name for n in kinds if "tiles" not in n.attr_map for name in n.inputs}
+    return set(kernel.states_left | kernel.states_merged)
 
 
 def epilogue_tiles(plan: Plan, kernel: KernelPlan, main_loop: str = "tma") -> tuple[int, ...]:

@@ -32,6 +32,8 @@ HEADS = pytest.mark.parametrize("logits", LOGITS)
 def specialised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Specialise wherever it can be done, or nowhere."""
     monkeypatch.setattr(planning, "fills", lambda *_: request.param)
+    monkeypatch.setattr(planning, "pays_in_turn", lambda *_: request.param)
+    monkeypatch.setattr(planning, "left_sums", lambda plan: iter(()))  # no sums taken along
     return request.param
 
 
@@ -40,14 +42,28 @@ def head(logits: str, k: int = 136, n: int = 2056, t: str = "bf16", **how: str) 
 
 
 def norm_next(
-    k: int = 136, n: int = 264, m: int = 72, t: str = "bf16", **how: str
+    form: str, k: int = 136, n: int = 264, m: int = 72, t: str = "bf16", **how: str
 ) -> fusedsl.Program:
-    return fusedsl.compile(NORM_NEXT.format(t=t, k=k, n=n, m=m), **how)
+    return fusedsl.compile(form.format(t=t, k=k, n=n, m=m, m2=2 * m), **how)
 
 
-def leaves_states(program: fusedsl.Program, rows: int) -> bool:
-    kernels = planned_on_gpu(program, rows).kernels
-    return any(kernel.specialised and kernel.states_left for kernel in kernels)
+#: The same with an activation behind the norm's projection, which is then taken in turn.
+TURNED = NORM_NEXT.replace("linear(layer_norm(h, g, s), v)", "gelu(linear(layer_norm(h, g, s), v))")
+#: Sums that are merged, by a pair of projections.
+SQUARES = """kernel k(x: {t}[M, {k}], z: {t}[M, {n}], w: weight {t}[{n}, {k}], b: weight {t}[{n}],
+    g: weight {t}[{n}], v: weight {t}[{m2}, {n}]) -> (h: {t}[M, {n}], y: {t}[M, {m}])
+    {{ h = linear(x, w, b) + z; y = swiglu(linear(rms_norm(h, g, eps=1e-6), v)); }}"""
+NORMS = pytest.mark.parametrize(
+    "form", [NORM_NEXT, TURNED, SQUARES], ids=["norm", "turned", "squares"]
+)
+
+
+def specialised_states(program: fusedsl.Program, rows: int) -> set[str]:
+    """What becomes of states in specialised projections."""
+    kernels = [k for k in planned_on_gpu(program, rows).kernels if k.specialised]
+    found = {"left": any(k.states_left for k in kernels)}
+    found["merged"] = any(k.states_merged for k in kernels)
+    return {what for what, there in found.items() if there}
 
 
 def losses(program: fusedsl.Program, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -71,7 +87,7 @@ def losses(program: fusedsl.Program, inputs: dict[str, Tensor]) -> tuple[Tensor,
 def test_losses(logits: str, rows: int, sizes: tuple[int, int], specialised: bool) -> None:
     """The last tile of columns is full, or some of its pieces are, or all are cut or empty."""
     program = head(logits, *sizes)
-    assert leaves_states(program, rows) == specialised
+    assert specialised_states(program, rows) == ({"left"} if specialised else set())
     inputs = inputs_of(program.graph(), seed=rows, M=rows)
     inputs["target"][:5] = torch.tensor([-100, sizes[1] - 1, sizes[1], -1, 0])
     got, _ = losses(program, inputs)
@@ -108,24 +124,29 @@ def test_hard_rows_stay_by_themselves(logits: str) -> None:
             assert torch.equal(got[row], plain[row]), row
 
 
-@pytest.mark.parametrize("sizes", [(64, 64, 8), (136, 264, 72), (1000, 2880, 520)])
+@NORMS
+@pytest.mark.parametrize(
+    "sizes", [(64, 64, 8), (136, 264, 72), (1000, 2880, 520), (512, 5000, 264)]
+)
 @pytest.mark.parametrize("rows", [65, 100, 1000, 4097])
-def test_moments(rows: int, sizes: tuple[int, int, int], specialised: bool) -> None:
-    program = norm_next(*sizes)
-    assert leaves_states(program, rows) == specialised
+def test_norms(form: str, rows: int, sizes: tuple[int, int, int], specialised: bool) -> None:
+    program = norm_next(form, *sizes)
+    found = {"left", "merged"} if specialised else set[str]()
+    assert specialised_states(program, rows) == found
     check(program, inputs_of(program.graph(), seed=rows, M=rows))
 
 
+@NORMS
 @pytest.mark.parametrize("numerics", ["moved", "as_written"])
 @pytest.mark.parametrize("t", ["bf16", "fp16"])
-def test_moments_of_dtypes(t: str, numerics: str) -> None:
-    program = norm_next(1000, 2880, 520, t, numerics=numerics)
+def test_norms_of_dtypes(form: str, t: str, numerics: str) -> None:
+    program = norm_next(form, 1000, 2880, 520, t, numerics=numerics)
     check(program, inputs_of(program.graph(), M=700))
 
 
-def test_moments_far_from_zero() -> None:
-    """The variance is 2^-16 of the square of the mean."""
-    program = norm_next(256, 768, 512)
+def test_rows_far_from_zero() -> None:
+    """The variance is 2^-12 of the square of the mean."""
+    program = norm_next(NORM_NEXT, 256, 768, 512)
     inputs = inputs_of(program.graph(), M=500)
     inputs["z"] += 64.0
     exact, eager = (f(program.graph(), inputs)["y"] for f in (evaluate, evaluate_eager))
@@ -133,7 +154,10 @@ def test_moments_far_from_zero() -> None:
     assert error(got, exact) <= 1.2 * error(eager, exact) + 1e-3
 
 
-@pytest.mark.parametrize("program", [head("capped", 768, 5056), norm_next(768, 3072, 512)])
+@pytest.mark.parametrize(
+    "program",
+    [head("capped", 768, 5056), *(norm_next(f, 768, 3072, 512) for f in (NORM_NEXT, TURNED))],
+)
 def test_repeats_bit_by_bit(program: fusedsl.Program) -> None:
     inputs = inputs_of(program.graph(), M=5000)
     first = run(program, inputs)

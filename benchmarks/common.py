@@ -14,6 +14,7 @@ from torch import Tensor
 from fusedsl.bench import device_name, record, row, versions
 from fusedsl.bench.case import Case
 from fusedsl.bench.peers import with_quack
+from fusedsl.bench.quack import NOT_INSTALLED
 from fusedsl.ir import Graph
 from fusedsl.runtime import cache
 from fusedsl.runtime.timing import side_by_side
@@ -51,7 +52,7 @@ def quack_call(
     Nothing of both where Quack is not installed.
     """
     found = with_quack(Case(graph, {}, "cuda", [dict(inputs)]))
-    if found.absent.get("quack") == "Quack is not installed":
+    if found.absent.get("quack") == NOT_INSTALLED:
         return {}, {}
     calls = {c.name: c.calls[0] for c in found.contenders}
     for name, call in calls.items():

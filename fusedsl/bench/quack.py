@@ -32,11 +32,14 @@ Prepared = Callable[[], tuple[Tensor, ...]]
 _ACTIVATIONS = {"relu": "relu", "squared_relu": "relu_sq", "silu": "silu", "tanh": "tanh"}
 _GATED = ("swiglu", "geglu", "reglu")
 
+#: What `match` says where there is no Quack.
+NOT_INSTALLED = "Quack is not installed"
+
 
 def match(graph: Graph) -> str | Callable[[Mapping[str, Tensor]], Prepared]:
     """`inputs -> call`, or in words why there is none."""
     if importlib.util.find_spec("quack") is None:
-        return "Quack is not installed"
+        return NOT_INSTALLED
     steps = _steps(graph)
     if isinstance(steps, str):
         return f"Quack has no function for {steps}"

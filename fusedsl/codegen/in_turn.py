@@ -18,9 +18,8 @@ _RINGS = ("a_stages", "b_stages", "full", "empty", "turn")
 def can_take_turns(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a projection can be made so: what specialised ones ask for, one tile of sums, no
     tile loaded, no states left, and nothing of the streamed operand but its products."""
-    if kernel.paired or kernel.recomputed or kernel.streamed or plan.tiles_read(kernel):
-        return False
-    if kernel.states_left:
+    statistics = kernel.recomputed or kernel.streamed or kernel.states_left
+    if kernel.paired or statistics or plan.tiles_read(kernel):
         return False
     return can_specialise(plan, kernel)
 

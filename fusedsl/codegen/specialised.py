@@ -19,9 +19,10 @@ from fusedsl.codegen.kernels import COLUMNS, Emitted, arguments, declared, epilo
 from fusedsl.codegen.source import Arg
 from fusedsl.codegen.statistics import emit_columns
 from fusedsl.codegen.templates import expanded, render
+from fusedsl.codegen.tiles import merges_one_row
 from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick, is_reduction
-from fusedsl.ir import ONE, Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
+from fusedsl.ir import Contracts, DType, Gathers, HalvesOf, Kind, Layout, Node
 
 _CONFIG = ("BLOCK_N", "BLOCK_K", "GROUP_M", "STAGES")
 
@@ -78,8 +79,8 @@ def _is_plain(node: Node, kernel: KernelPlan) -> bool:
     states that an earlier projection left of the rows."""
     assert kernel.anchor is not None
     if node.block.reduction is not None:
-        alone = node.type.rows == ONE != kernel.rows
-        return node.block.kind is Kind.EPILOGUE and not is_pick(node) and not alone
+        states = node.block.kind is Kind.EPILOGUE and not is_pick(node)
+        return states and not merges_one_row(kernel, node)
     for law in node.block.laws_of(HalvesOf):
         return node.operand(law.operand) == kernel.anchor.name
     indexed = any(t.dtype.is_index for t in (r.type for r in node.results))
@@ -159,8 +160,9 @@ def rendered(
     inner = [arg for arg in args if arg.name not in (*_LOADED, brings)]
     params = declared(inner)
     at = next(i for i, arg in enumerate(inner) if arg.name == "M")
-    outs = [body.args[key].name for n in kernel.writes if (key := f"descriptor:{n}") in body.args]
-    staged = ["staged"] if outs else []
+    keys = (f"descriptor:{name}" for name in kernel.writes)
+    out = next((body.args[key].name for key in keys if key in body.args), "")
+    staged = ["staged"] if out else []
     params = [*params[:at], *rings, *params[at:], *staged, "PART: tl.constexpr"]
     names = [arg.name for arg in inner]
     passed = textwrap.wrap(", ".join([*names[:at], *rings, *names[at:]]) + ",", COLUMNS - 16)
@@ -171,7 +173,7 @@ def rendered(
         params=wrapped(params, len(f"def {kernel.name}_multiply():")),
         kernel_params=wrapped(declared(args), len(f"def {kernel.name}():")),
         passed=passed,
-        out=next(iter(outs), ""),
+        out=out,
         brings=brings,
         paired=kernel.paired,
         backwards=kernel.backwards,

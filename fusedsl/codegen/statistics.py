@@ -45,18 +45,7 @@ def per_row(body: Body) -> dict[str, Var]:
 
 def recompute(body: Body, kernel: KernelPlan, value: str, lines: list[str]) -> None:
     """Emit, in this pass, the nodes that `value` needs; nothing is stored here."""
-    producers = {r.name: n for n in kernel.steps for r in n.results}
-    order: list[Node] = []
-
-    def visit(name: str) -> None:
-        node = producers.get(name)
-        if name in body.values or node is None or node in order:
-            return
-        for operand in node.inputs:
-            visit(operand)
-        order.append(node)
-
-    visit(value)
+    order = kernel.needed([value], body.values)
     kept, body.kernel = body.kernel, replace(kernel, writes=())
     for node in order:
         body.emit(node, lines)

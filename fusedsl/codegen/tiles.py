@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fusedsl.codegen.helpers import function_name
 from fusedsl.codegen.templates import constant, fragment
+from fusedsl.fuse import KernelPlan
 from fusedsl.ir import ONE, Dim, Node
 
 if TYPE_CHECKING:
@@ -43,15 +44,13 @@ def store_state(body: Body, node: Node, lines: list[str]) -> None:
         lines += [fragment("store_state", s, p) for s, p in zip(states, pointers, strict=True)]
         return
     held, merge = body.state_names(node, "_tile"), function_name(reduction.merge)
-    slots = (
-        held,
-        states,
-        pointers,
-        merge,
-        f"min(side * {body.width}, N - col0)",
-        f"max(0, {count})",
-    )
-    lines += fragment("store_tile_state", *slots).split("\n")
+    before, now = f"min(side * {body.width}, N - col0)", f"max(0, {count})"
+    lines += fragment("store_tile_state", held, states, pointers, merge, before, now).split("\n")
+
+
+def merges_one_row(kernel: KernelPlan, node: Node) -> bool:
+    """Whether the states that a node merges are of one row, which serves all of the kernel's."""
+    return node.type.rows == ONE != kernel.rows
 
 
 def merge_states(body: Body, node: Node, lines: list[str]) -> None:
@@ -66,15 +65,14 @@ def merge_states(body: Body, node: Node, lines: list[str]) -> None:
     assert isinstance(width, Dim)
     total = body.dim(width)
     running = body.state_names(node, "_all")
+    # Gluon is told how rows and the pieces of one lie
+    of_rows, of_pieces = (("64", "ROWS"), ("COLS",)) if body.staged else (("BLOCK_M",), ())
     for name, identity in zip(running, reduction.identity, strict=True):
-        whole = ("64", "ROWS") if body.staged else ("BLOCK_M",)
-        lines.append(fragment("state", name, constant(identity), *whole))
+        lines.append(fragment("state", name, constant(identity), *of_rows))
     at, number = body.namer.fresh(f"{first}_at"), body.namer.fresh(f"{first}_tile")
-    layout = ("COLS",) if body.staged else ()
-    inside = fragment("piece_numbers", number, at, group, *layout).split("\n")
+    inside = fragment("piece_numbers", number, at, group, *of_pieces).split("\n")
     blocks: list[str] = []
-    alone = node.type.rows == ONE != body.kernel.rows  # one row's state, for all rows here
-    rows = ("1", "(rows64 * 0)") if alone else ("M", "rows64")
+    rows = ("1", "(rows64 * 0)") if merges_one_row(body.kernel, node) else ("M", "rows64")
     for name, identity in zip(node.inputs, reduction.identity, strict=True):
         blocks.append(body.namer.fresh(f"{name}_pieces"))
         slots = (blocks[-1], body.pointer(name), number, tiles, constant(identity), *rows)
@@ -88,9 +86,8 @@ def merge_states(body: Body, node: Node, lines: list[str]) -> None:
     inside += fragment("piece_span", before, after, at, group, piece, total).split("\n")
     inside.append(fragment("call", running, merge, [before, *running, after, *states]))
     # a loop here would keep the persistent loop from overlapping one tile with the next
-    unrolled = (
-        (body.descriptors or body.staged) and width.is_static and width.factor <= UNROLLED_ROW
-    )
+    narrow = width.is_static and width.factor <= UNROLLED_ROW
+    unrolled = narrow and (body.descriptors or body.staged)
     lines.append(fragment("piece_loop", at, tiles, group, unrolled))
     lines += [f"    {line}" for line in inside]
     body.finish(node, running, total, lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -86,6 +86,24 @@ class KernelPlan:
         """Every node the kernel computes, anchor first."""
         first = (self.anchor,) if self.anchor else ()
         return (*first, *self.recomputed, *self.streamed, *self.steps)
+
+    def needed(self, values: Iterable[str], known: Container[str] = ()) -> list[Node]:
+        """The steps that make these values, and all that those need, in order; what is known is not
+        made."""
+        makers = {result.name: step for step in self.steps for result in step.results}
+        order: list[Node] = []
+
+        def visit(name: str) -> None:
+            step = makers.get(name)
+            if name in known or step is None or step in order:
+                return
+            for operand in step.inputs:
+                visit(operand)
+            order.append(step)
+
+        for value in values:
+            visit(value)
+        return order
 
     @property
     def states_left(self) -> frozenset[str]:

@@ -62,7 +62,8 @@ def is_chosen(plan: Plan) -> bool:
 
 def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     """What had better change on a target: projections take along the statistics of what they
-    stream, so that no kernel before does, and have the tiles brought that their epilogues read."""
+    stream, so that no kernel before does; heavy epilogues lie under another tile's products, and
+    others have what they move beside their results moved by warps with tasks of their own."""
     if not may_specialise(target):
         return Change()
     sums = [left for left in left_sums(plan) if _taken(plan, left, env, target)]
@@ -70,13 +71,13 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     gone = [k.name for k in plan.kernels if _goes(plan, k, env, target)]
     heavy = [k.name for k in plan.kernels if _takes_turns(plan, k, env, target)]
     light = (k for k in plan.kernels if k.name not in heavy)
-    brings = [k.name for k in light if _moves_more(plan, k, env, target)]
-    taking = {k.name for k in plan.kernels if k.name in brings or k.specialised}
+    formed = [k.name for k in light if _moves_more(plan, k, env, target)]
+    taking = {k.name for k in plan.kernels if k.name in formed or k.specialised}
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
     turned = [name for name in heavy if name not in taking]
     ring = [k.name for k in plan.kernels if k.name not in gone and _rings(plan, k, env, target)]
     names = (left.node.name for left in sums)
-    return Change(tuple(names), tuple(gone), tuple(brings), tuple(turned), tuple(ring))
+    return Change(tuple(names), tuple(gone), tuple(formed), tuple(turned), tuple(ring))
 
 
 def changed(plan: Plan, change: Change) -> Plan:

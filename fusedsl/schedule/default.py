@@ -12,7 +12,7 @@ from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.in_turn import choose_in_turn
-from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes, states
+from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
 from fusedsl.schedule.ring import choose_ring
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
@@ -54,7 +54,7 @@ def choose(
 def _narrow_outputs(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether every tile written or reduced is 16 bits wide: approximations then do not show."""
     reduced = [n.inputs[0] for n in kernel.steps if "tiles" in n.attr_map or is_pick(n)]
-    written = [name for name in kernel.writes if name not in states(kernel)]
+    written = [name for name in kernel.writes if name not in kernel.states_left]
     tiles = [plan.type_of(v) for v in (*written, *reduced)]
     return all(t.dtype is not DType.FP32 for t in tiles if t.layout is Layout.TILE)
 

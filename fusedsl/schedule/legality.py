@@ -167,14 +167,9 @@ def moved_tiles(plan: Plan, kernel: KernelPlan) -> tuple[int, ...]:
     moved = [n for n in kernel.reads if n in used] + list(kernel.writes)
     tiles = [n for n in moved if n not in streamed or n in used]
     tiles = [n for n in tiles if plan.type_of(n).layout is Layout.TILE]
-    if states(kernel).issuperset(tiles):
+    if set(tiles) <= kernel.states_left | kernel.states_merged:  # these are in registers alone
         return ()
     return tuple(plan.type_of(n).dtype.bytes for n in tiles)
-
-
-def states(kernel: KernelPlan) -> set[str]:
-    """Per-tile states that a kernel leaves or merges; they move through registers alone."""
-    return set(kernel.states_left | kernel.states_merged)
 
 
 def epilogue_tiles(plan: Plan, kernel: KernelPlan, main_loop: str = "tma") -> tuple[int, ...]:

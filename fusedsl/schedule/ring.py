@@ -72,7 +72,8 @@ def words_of_column(plan: Plan, kernel: KernelPlan) -> int:
     and the bytes of each row vector, in whole registers, of each of the two passes over a row that
     read it (what a compiler loads ahead; measured on what it spilled)."""
     steps = [step for step in kernel.steps if not is_reduction(step)]
-    passes = (_first_pass(kernel), steps)
+    statistics = (step.name for step in kernel.steps if is_reduction(step))
+    passes = (kernel.needed(statistics), steps)
     live = max(_most_live(plan, made) for made in passes)
     total = 0
     for name in kernel.reads:
@@ -80,24 +81,6 @@ def words_of_column(plan: Plan, kernel: KernelPlan) -> int:
             times = sum(any(name in step.inputs for step in made) for made in passes)
             total += -(-times * plan.type_of(name).dtype.bytes // 4)
     return live + total
-
-
-def _first_pass(kernel: KernelPlan) -> list[Node]:
-    """The steps of the pass that takes the statistics, in order."""
-    makers = {result.name: step for step in kernel.steps for result in step.results}
-    order: list[Node] = []
-
-    def visit(step: Node | None) -> None:
-        if step is None or step in order:
-            return
-        for name in step.inputs:
-            visit(makers.get(name))
-        order.append(step)
-
-    for step in kernel.steps:
-        if is_reduction(step):
-            visit(step)
-    return order
 
 
 def _most_live(plan: Plan, steps: Sequence[Node]) -> int:

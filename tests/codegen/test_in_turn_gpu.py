@@ -9,7 +9,15 @@ import torch
 import fusedsl
 from fusedsl.ir import evaluate
 from fusedsl.runtime import planning
-from tests.codegen.harness import ON_HOPPER, check, error, inputs_of, planned_on_gpu, run
+from tests.codegen.harness import (
+    ON_HOPPER,
+    check,
+    check_repeats,
+    error,
+    inputs_of,
+    planned_on_gpu,
+    run,
+)
 
 pytestmark = ON_HOPPER
 
@@ -104,13 +112,7 @@ def test_hard_rows_stay_by_themselves(form: str) -> None:
 @FORM
 def test_repeats_bit_by_bit(form: str) -> None:
     program = compiled(form, 768, 3072)
-    inputs = inputs_of(program.graph(), M=5000)
-    first = run(program, inputs)["y"]
-    noise = torch.randn(4096, 4096, device="cuda")
-    for turn in range(30):
-        if turn % 3 == 0:
-            noise @= noise.T / 4096
-        assert torch.equal(run(program, inputs)["y"], first), turn
+    check_repeats(program, inputs_of(program.graph(), M=5000))
 
 
 @FORM

@@ -12,7 +12,7 @@ import fusedsl
 from fusedsl.fuse import Plan
 from fusedsl.ir import evaluate, evaluate_eager
 from fusedsl.runtime import planning
-from tests.codegen.harness import ON_HOPPER, error, inputs_of, planned_on_gpu, run
+from tests.codegen.harness import ON_HOPPER, check_repeats, error, inputs_of, planned_on_gpu, run
 
 pytestmark = ON_HOPPER
 
@@ -133,13 +133,7 @@ def test_hard_rows_stay_by_themselves(form: str) -> None:
 @FORM
 def test_repeats_bit_by_bit(form: str) -> None:
     program = compiled(form, 131072)
-    inputs = inputs_of(program.graph(), M=400)
-    first = run(program, inputs)["y"]
-    noise = torch.randn(4096, 4096, device="cuda")
-    for turn in range(20):
-        if turn % 3 == 0:
-            noise @= noise.T / 4096
-        assert torch.equal(run(program, inputs)["y"], first), turn
+    check_repeats(program, inputs_of(program.graph(), M=400), times=20)
 
 
 def test_rows_with_a_pitch_and_rows_of_no_whole_16_bytes() -> None:

@@ -108,6 +108,20 @@ CHAINS = {
         (("x", "w"), ("h", "v")),
         1.03,
     ),
+    "between": Chain(
+        "down, residual, layer_norm, linear, bias, gelu",
+        """kernel chain(h: bf16[M, {f}], x: bf16[M, {d}], w: weight bf16[{d}, {f}],
+                       gain: weight bf16[{d}], shift: weight bf16[{d}], v: weight bf16[{f}, {d}],
+                       bias: weight bf16[{f}]) -> (y: bf16[M, {f}]) {{
+            r = linear(h, w) + x;
+            y = gelu(linear(layer_norm(r, gain, shift), v, bias), approximate=tanh); }}""",
+        lambda h, x, w, gain, shift, v, bias: F.gelu(
+            F.linear(F.layer_norm(F.linear(h, w) + x, gain.shape, gain, shift), v, bias),
+            approximate="tanh",
+        ),
+        (("h", "w"), ("x", "v")),
+        1.03,
+    ),
 }
 
 

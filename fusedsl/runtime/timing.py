@@ -35,6 +35,8 @@ _FLUSH, _WARMING = 256 << 20, 100
 _UNCOUNTED = 20
 #: A device that sleeps while calls are queued: cycles a second at most, and seconds at most.
 _CYCLES, _LONGEST = 2.2e9, 0.05
+#: Times what the host needs, as it was found, that it may need.
+_SPARE = 1.5
 #: Calls that are queued at once where the host's time is taken: launch queues hold about 1000.
 _QUEUED = 16
 
@@ -64,13 +66,18 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 60) -> dict[str, fl
     Each round times every call once, in an order of its own, the L2 cache cleared before each. The
     device is never waited for: it goes from call to call, so that all find the same clock and the
     same temperature. A GPU at its power limit slows down within some tens of milliseconds, and a
-    call that is repeated for so long is timed at another clock than the one before it.
+    call that is repeated for so long is timed at another clock than the one before it. Where the
+    host needs longer for a round than the device may take, the device sleeps between rounds, so
+    that no call is timed while it is still being queued.
     """
     flush = torch.empty(_FLUSH // 4, dtype=torch.int32, device="cuda")
+    lead = _lead(calls, flush)
     times: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
     order, draw = list(calls), random.Random(0)
     for number in range(rounds + _UNCOUNTED):
         draw.shuffle(order)
+        if lead > 0:
+            _sleep(lead, "cuda")
         for name in order:
             events = _recorded(calls[name], flush)
             if number >= _UNCOUNTED:
@@ -78,6 +85,23 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 60) -> dict[str, fl
     torch.cuda.synchronize()
     taken = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
     return {name: statistics.median(found) for name, found in taken.items()}
+
+
+def _lead(calls: Mapping[str, Call], flush: torch.Tensor) -> float:
+    """Seconds of the host that a round takes beyond those of the device for clearing the cache."""
+    for call in calls.values():
+        call()
+    host = sum(min(_queued(call, flush) for _ in range(3)) for call in calls.values())
+    device = len(calls) * best_seconds(flush.zero_, "cuda")
+    return min(_LONGEST, _SPARE * host - device)
+
+
+def _queued(call: Call, flush: torch.Tensor) -> float:
+    """Seconds of the host that a call takes, timed as `_recorded` does it."""
+    torch.cuda.synchronize()
+    started = _clock()
+    _recorded(call, flush)
+    return _clock() - started
 
 
 def racing(calls: Mapping[Any, Call], device: torch.device, rounds: int = 5) -> dict[Any, float]:
@@ -119,6 +143,14 @@ def _recorded(call: Call, flush: torch.Tensor) -> tuple[Any, Any]:
     call()
     end.record()
     return start, end
+
+
+def _sleep(seconds: float, device: str) -> None:
+    """Queue so long a rest of the device, where torch can."""
+    sleep = getattr(torch.cuda, "_sleep", None)
+    if sleep is not None:
+        with torch.cuda.device(device):
+            sleep(int(seconds * _CYCLES))
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -268,7 +300,7 @@ class Turns:
         torch.cuda.synchronize(self.device)
         if flush and self._filler is not None:
             self._filler.max()
-        self._sleep(min(_LONGEST, 1.5 * self._spread[name] + 5e-5))
+        _sleep(min(_LONGEST, _SPARE * self._spread[name] + 5e-5), self.device)
         start.record(stream)
         started = _clock()
         for index, call in enumerate(calls):
@@ -277,12 +309,6 @@ class Turns:
         end.record(stream)
         end.synchronize()
         return start.elapsed_time(end) / len(calls), host / len(calls) * 1e6
-
-    def _sleep(self, seconds: float) -> None:
-        sleep = getattr(torch.cuda, "_sleep", None)
-        if sleep is not None:
-            with torch.cuda.device(self.device):
-                sleep(int(seconds * _CYCLES))
 
 
 def in_turn(

@@ -10,7 +10,7 @@ import torch
 from fusedsl.frontend import parse
 from fusedsl.ir import DType
 from fusedsl.runtime.roofline import flops_by_dtype, least_bytes, limit
-from fusedsl.runtime.timing import best_seconds, host_us, in_turn, wall_ms
+from fusedsl.runtime.timing import best_seconds, host_us, in_turn, side_by_side, wall_ms
 
 
 def _sleeper(seconds: float):
@@ -26,6 +26,18 @@ def test_medians_are_of_the_counted_calls() -> None:
 
 def test_the_host_is_timed_for_each_call() -> None:
     assert 900 < host_us(_sleeper(1e-3), "cpu", batches=3, queued=2) < 20_000
+
+
+@pytest.mark.gpu
+def test_no_call_is_timed_while_the_host_still_queues_it() -> None:
+    x = torch.zeros(1 << 10, device="cuda")
+
+    def slow_to_queue() -> None:
+        time.sleep(5e-4)
+        x.zero_()
+
+    times = side_by_side({"slow": slow_to_queue, "quick": x.zero_}, rounds=20)
+    assert times["slow"] < 0.1, "half a millisecond is the host's"
 
 
 def test_contenders_are_timed_in_turn_over_every_set() -> None:

@@ -63,6 +63,12 @@ def swiglu(z: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+def norm_gelu(x: Tensor, gain: Tensor, shift: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    """A LayerNorm, a projection with a bias, and GELU by tanh."""
+    normed = F.layer_norm(x, gain.shape, gain, shift)
+    return F.gelu(F.linear(normed, w, bias), approximate="tanh")
+
+
 CHAINS = {
     "qkv": Chain(
         "rms_norm, qkv",
@@ -93,9 +99,7 @@ CHAINS = {
         """kernel chain(x: bf16[M, {d}], gain: weight bf16[{d}], shift: weight bf16[{d}],
                        w: weight bf16[{f}, {d}], bias: weight bf16[{f}]) -> (y: bf16[M, {f}]) {{
             y = gelu(linear(layer_norm(x, gain, shift), w, bias), approximate=tanh); }}""",
-        lambda x, gain, shift, w, bias: F.gelu(
-            F.linear(F.layer_norm(x, gain.shape, gain, shift), w, bias), approximate="tanh"
-        ),
+        norm_gelu,
         (("x", "w"),),
         1.03,
     ),
@@ -115,10 +119,7 @@ CHAINS = {
                        bias: weight bf16[{f}]) -> (y: bf16[M, {f}]) {{
             r = linear(h, w) + x;
             y = gelu(linear(layer_norm(r, gain, shift), v, bias), approximate=tanh); }}""",
-        lambda h, x, w, gain, shift, v, bias: F.gelu(
-            F.linear(F.layer_norm(F.linear(h, w) + x, gain.shape, gain, shift), v, bias),
-            approximate="tanh",
-        ),
+        lambda h, x, w, *rest: norm_gelu(F.linear(h, w) + x, *rest),
         (("h", "w"), ("x", "v")),
         1.03,
     ),

@@ -88,7 +88,8 @@ def side_by_side(calls: Mapping[str, Call], *, rounds: int = 60) -> dict[str, fl
 
 
 def _lead(calls: Mapping[str, Call], flush: torch.Tensor) -> float:
-    """Seconds of the host that a round takes beyond those of the device for clearing the cache."""
+    """Seconds that the device has to sleep before a round: what the host may need for it beyond
+    what the device takes to clear the cache. None are needed where it is 0 or less."""
     for call in calls.values():
         call()
     host = sum(min(_queued(call, flush) for _ in range(3)) for call in calls.values())

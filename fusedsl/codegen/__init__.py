@@ -8,7 +8,7 @@
 | `few_rows` | projections of few rows |
 | `specialised` | specialised projections, in Gluon |
 | `in_turn` | those of two groups on tiles of their own |
-| `ring` | row kernels whose rows lie in rings, in Gluon |
+| `cluster` | row kernels whose rows clusters of programs share, in Gluon |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `tiles` | per-tile states and picks of a projection's epilogue |
 | `scales` | factors that a statistic applies once for each row |
@@ -18,9 +18,9 @@
 | `source` | what the run time receives |
 """
 
+from fusedsl.codegen.cluster import can_share_in_cluster
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.in_turn import can_take_turns
-from fusedsl.codegen.ring import can_take_ring
 from fusedsl.codegen.source import (
     COMPILE_TIME_ROLES,
     COUNTERS,
@@ -42,8 +42,8 @@ __all__ = [
     "Arg",
     "KernelSource",
     "ProgramSource",
+    "can_share_in_cluster",
     "can_specialise",
-    "can_take_ring",
     "can_take_turns",
     "column_tiles",
     "compile_time_value",

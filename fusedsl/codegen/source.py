@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Dim
-from fusedsl.schedule import TileConfig, ring_slots
+from fusedsl.schedule import TileConfig
 
 #: Roles whose values are compile-time constants of the kernel.
 COMPILE_TIME_ROLES = frozenset({"dim", "tiles", "tiles_group", "tile_width", "config"})
@@ -98,11 +98,10 @@ def words_of(kernel: str) -> str:
 
 
 def words(kernel: KernelPlan, config: TileConfig) -> int:
-    """Size of that workspace: a counter, and for each group of programs the slots of four turns, or
-    of as many as a ring asks for, for every state of every part of their rows."""
-    slots = ring_slots(config.stages) if kernel.ring else 4
+    """Size of that workspace: a counter, and for each group of programs the slots of four turns,
+    for every state of every part of their rows."""
     states = sum(len(n.block.reduction.identity) for n in kernel.steps if n.block.reduction)
-    return 16 + config.programs * slots * states * config.block_m
+    return 16 + config.programs * 4 * states * config.block_m
 
 
 def column_tiles(kernel: KernelPlan, config: TileConfig, env: Mapping[str, int]) -> int:

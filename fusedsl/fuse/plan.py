@@ -17,15 +17,15 @@ class Form(Enum):
     (see `few_rows.py`). SPECIALISED: a projection whose warps have different tasks, and which may
     take statistics of the operand that it streams (see `along.py`). IN_TURN: the same with two
     groups of warps on tiles of their own, so that one finishes its tile while the other multiplies.
-    RING: a row kernel whose rows several programs share, each with its parts of the rows under way
-    in a ring of shared memory.
+    CLUSTER: a row kernel whose rows clusters of programs share, each with its part of a row in
+    shared memory.
     """
 
     TILED = "tiled"
     FEW_ROWS = "few_rows"
     SPECIALISED = "specialised"
     IN_TURN = "in_turn"
-    RING = "ring"
+    CLUSTER = "cluster"
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class KernelPlan:
     @property
     def specialised(self) -> bool:
         """Whether it is made for Hopper alone, in Gluon."""
-        return self.form in (Form.SPECIALISED, Form.IN_TURN, Form.RING)
+        return self.form in (Form.SPECIALISED, Form.IN_TURN, Form.CLUSTER)
 
     @property
-    def ring(self) -> bool:
-        """Whether its rows lie in rings of shared memory."""
-        return self.form is Form.RING
+    def cluster(self) -> bool:
+        """Whether clusters of programs share its rows."""
+        return self.form is Form.CLUSTER
 
     @property
     def in_turn(self) -> bool:

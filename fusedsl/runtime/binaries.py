@@ -112,6 +112,7 @@ def keep(key: str, kernel: str, stored: Stored) -> bool:
         "shared": binary.shared,
         "pdl": binary.pdl,
         "cooperative": binary.cooperative,
+        "cluster": binary.cluster,
         "parameters": [[p.kind, p.position, p.field] for p in binary.parameters],
         "layouts": [[position, dict(layout)] for position, layout in binary.layouts.items()],
     }
@@ -130,7 +131,14 @@ def _stored(said: Mapping[str, Any], image: bytes) -> Stored:
     )
     layouts = {position: layout for position, layout in said["layouts"]}
     binary = Binary(
-        0, said["threads"], said["shared"], said["pdl"], said["cooperative"], parameters, layouts
+        0,
+        said["threads"],
+        said["shared"],
+        said["pdl"],
+        said["cooperative"],
+        parameters,
+        layouts,
+        said["cluster"],
     )
     return Stored(said["name"], image, binary)
 

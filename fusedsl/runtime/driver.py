@@ -23,10 +23,11 @@ NO_CONTEXT = 201
 _MAP = 128
 
 _COOPERATIVE = 2
+_CLUSTER = 4
 _DEPENDENT_LAUNCH = 6
 
 #: Attributes of a function, and of a device, by their numbers in the driver's header.
-_MAX_THREADS, _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 0, 1, 8
+_MAX_THREADS, _STATIC_SHARED, _MAX_DYNAMIC_SHARED, _LARGE_CLUSTERS = 0, 1, 8, 14
 _SHARED_OPT_IN = 97
 
 #: Bytes of shared memory that a program may have unasked.
@@ -36,6 +37,9 @@ _PREFER_SHARED = 1
 
 #: Bytes of the parameters that a binary takes, by Triton's name of the type.
 _SIZES = {"i32": 4, "u32": 4, "i64": 8, "u64": 8, "pointer": 8, "map": _MAP}
+
+#: Programs of a cluster that a function takes unasked.
+_PORTABLE_CLUSTER = 8
 
 #: Triton passes two more pointers at the end (global and profiler scratch); both are null here.
 _SCRATCH = 2
@@ -73,7 +77,8 @@ class Parameter:
 class Binary:
     """A loaded kernel, and what one needs to launch it.
 
-    `layouts` says how the tensor map of each descriptor argument is encoded, by position.
+    `layouts` says how the tensor map of each descriptor argument is encoded, by position. So many
+    programs in a row of the grid are a `cluster`.
     """
 
     function: int
@@ -83,6 +88,7 @@ class Binary:
     cooperative: bool
     parameters: tuple[Parameter, ...]
     layouts: Mapping[int, Mapping[str, Any]]
+    cluster: int = 1
 
 
 @functools.cache
@@ -96,7 +102,7 @@ def library() -> Any:
         retain, load = found.cuDevicePrimaryCtxRetain, found.cuModuleLoadData
         name, of_device = found.cuModuleGetFunction, found.cuDeviceGetAttribute
         of_function, change = found.cuFuncGetAttribute, found.cuFuncSetAttribute
-        prefer = found.cuFuncSetCacheConfig
+        prefer, clusters = found.cuFuncSetCacheConfig, found.cuOccupancyMaxActiveClusters
     except (OSError, AttributeError):
         return None
     encode.argtypes = (c_void_p, c_int, c_uint32, *[c_void_p] * 5, *[c_int] * 4)
@@ -106,19 +112,21 @@ def library() -> Any:
     retain.argtypes, load.argtypes = (c_void_p, c_int), (c_void_p, c_char_p)
     name.argtypes, of_device.argtypes = (c_void_p, c_void_p, c_char_p), (c_void_p, c_int, c_int)
     of_function.argtypes, change.argtypes = (c_void_p, c_int, c_void_p), (c_void_p, c_int, c_int)
-    prefer.argtypes = (c_void_p, c_int)
+    prefer.argtypes, clusters.argtypes = (c_void_p, c_int), (c_void_p, c_void_p, c_void_p)
     functions = (launch, encode, sizes, text, now, enter, retain, load, name)
-    for function in (*functions, of_device, of_function, change, prefer):
+    for function in (*functions, of_device, of_function, change, prefer, clusters):
         function.restype = c_int
     return found
 
 
-def binary_of(compiled: Any, warp_size: int = 32) -> Binary | None:
-    """What launches a kernel that Triton has loaded, or None where something is not known."""
+def binary_of(compiled: Any, warp_size: int = 32, cluster: int = 1) -> Binary | None:
+    """What launches a kernel that Triton has loaded, in clusters of so many programs, or None where
+    something is not known."""
     if library() is None:
         return None
     try:
-        return _binary_of(compiled, warp_size)
+        found = _binary_of(compiled, warp_size)
+        return replace(found, cluster=cluster) if found is not None else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
@@ -161,6 +169,8 @@ def loaded(binary: Binary, name: str, image: bytes, device: int) -> Binary | Non
     enter(device)
     try:
         function = _load(name, image, binary.shared, binary.threads, device)
+        if function is not None:
+            allow_cluster(function, binary.cluster)
     except RuntimeError:
         return None
     if function is None or not _agrees(function, binary.parameters):
@@ -185,6 +195,26 @@ def _load(name: str, image: bytes, shared: int, threads: int, device: int) -> in
         status = driver.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, allowed)
         check(status, "cuFuncSetAttribute")
     return function.value
+
+
+def allow_cluster(function: int, cluster: int) -> None:
+    """Let a function be launched in clusters of so many programs. Raises RuntimeError where the
+    device does not have them."""
+    if cluster > _PORTABLE_CLUSTER:
+        status = library().cuFuncSetAttribute(function, _LARGE_CLUSTERS, 1)
+        check(status, "cuFuncSetAttribute")
+
+
+def most_clusters(binary: Binary) -> int:
+    """How many clusters of a binary the device holds at a time. Raises RuntimeError."""
+    attributes, count = _attributes(binary), c_int()
+    config = _Config((binary.cluster, 1, 1), (binary.threads, 1, 1), binary.shared)
+    config.attributes, config.count = ctypes.addressof(attributes), len(attributes)
+    status = library().cuOccupancyMaxActiveClusters(
+        ctypes.addressof(count), binary.function, ctypes.addressof(config)
+    )
+    check(status, "cuOccupancyMaxActiveClusters")
+    return count.value
 
 
 def _asked(ask: Callable[[int, int, Any], int], attribute: int, of: Any) -> int:
@@ -349,10 +379,12 @@ def _value(parameter: Parameter, arguments: Sequence[Any]) -> int:
 
 
 def _attributes(binary: Binary) -> Any:
-    wanted = [_DEPENDENT_LAUNCH] * binary.pdl + [_COOPERATIVE] * binary.cooperative
+    wanted = [(_DEPENDENT_LAUNCH, 1)] * binary.pdl + [(_COOPERATIVE, 1)] * binary.cooperative
+    wanted += [(_CLUSTER, 1 << 32 | binary.cluster)] * (binary.cluster > 1)
     made = (_Attribute * len(wanted))()
-    for attribute, which in zip(made, wanted, strict=True):
-        attribute.id, attribute.value[0] = which, 1
+    for attribute, (which, value) in zip(made, wanted, strict=True):
+        attribute.id, attribute.value[0] = which, value
+        attribute.value[1] = 1  # a cluster's third dimension; of no meaning to the others
     return made
 
 

@@ -29,7 +29,7 @@ from fusedsl.codegen import KernelSource
 from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.runtime import binaries
 from fusedsl.runtime.device import on_device, refuse_in_capture, target_of
-from fusedsl.runtime.driver import Binary, binary_of, loaded
+from fusedsl.runtime.driver import Binary, allow_cluster, binary_of, loaded, most_clusters
 from fusedsl.runtime.gluon import descriptor_class
 from fusedsl.runtime.load import interprets
 from fusedsl.schedule import TileConfig
@@ -55,7 +55,7 @@ class Kernel:
     `direct` is the bound method that launches the binary through Triton, None where that has not
     compiled it in this process (the interpreter; a binary from the cache) or its launcher takes
     other arguments. `binary` is what the driver takes, None where Triton does not say enough for
-    that.
+    that. So many programs in a row of the grid are a `cluster`.
     """
 
     function_of: Callable[[], Any]
@@ -65,6 +65,7 @@ class Kernel:
     metadata: Any = None
     proven: bool = False
     binary: Binary | None = None
+    cluster: int = 1
 
     @property
     def fn(self) -> Any:
@@ -74,7 +75,9 @@ class Kernel:
     def launch(self, grid: Grid, stream: int, args: Sequence[Any]) -> None:
         """Launch on `stream` of the current device; pointers may be integers if `direct`."""
         assert self.direct is not None
-        self.direct(*grid, stream, self.function, self.metadata, None, None, None, *args)
+        self.direct(
+            *self._in_clusters(grid), stream, self.function, self.metadata, None, None, None, *args
+        )
 
     def launch_slowly(self, grid: Grid, args: Sequence[Any]) -> None:
         """Launch through `fn[grid]`: the current stream, Triton's hooks, pointers as tensors."""
@@ -83,9 +86,22 @@ class Kernel:
                 self.fn[grid](*args, **self.options)
             return
         try:
-            self.fn[grid](*args, **self.options)
+            if self.cluster > 1:
+                compiled = self.fn.run(*args, grid=(1, 1, 1), warmup=True, **self.options)
+                launch_in_clusters(compiled, self.cluster)
+            self.fn[self._in_clusters(grid)](*args, **self.options)
         except Exception as error:
             raise _build_failure(self.fn, error) from error
+
+    def clusters(self) -> int | None:
+        """How many of its clusters the device holds at a time, None where that is not known."""
+        if self.cluster == 1 or self.binary is None:
+            return None
+        return most_clusters(self.binary)
+
+    def _in_clusters(self, grid: Grid) -> Grid:
+        """The grid as Triton's launcher counts it."""
+        return (grid[0] // self.cluster, *grid[1:])
 
 
 @dataclass(eq=False)
@@ -112,6 +128,11 @@ class KernelLauncher:
         """Triton's own launch options."""
         return self.config.options
 
+    @property
+    def cluster(self) -> int:
+        """How many programs are a cluster."""
+        return self.config.parts if self.source.plan.cluster else 1
+
     def known(self, specialisation: Any, device: torch.device) -> Kernel | None:
         """The kernel for this specialisation, if it was built or found before."""
         return self._kernels.get((specialisation, device))
@@ -125,7 +146,7 @@ class KernelLauncher:
         binary = loaded(stored.binary, stored.name, stored.image, device.index)
         if binary is None:
             return False
-        kernel = Kernel(self.function_of, self.options, binary=binary)
+        kernel = Kernel(self.function_of, self.options, binary=binary, cluster=self.cluster)
         self._kernels[(wanted.specialisation, device)] = kernel
         return True
 
@@ -135,7 +156,7 @@ class KernelLauncher:
 
         `device` must be current. Raises FusedslError: F0601 and F0603 where it cannot be built.
         """
-        kernel = Kernel(self.function_of, self.options)
+        kernel = Kernel(self.function_of, self.options, cluster=self.cluster)
         if not interprets():
             self._compile(kernel, wanted, device)
         self._kernels[(wanted.specialisation, device)] = kernel
@@ -147,6 +168,8 @@ class KernelLauncher:
         try:
             compiled = fn.run(*wanted.args, grid=(1, 1, 1), warmup=True, **self.options)
             run = getattr(compiled, "run", None)  # loads the binary
+            if self.cluster > 1:
+                launch_in_clusters(compiled, self.cluster)
         except Exception as error:
             raise _build_failure(fn, error) from error
         if not is_known_launcher(run) or getattr(compiled, "function", None) is None:
@@ -154,7 +177,7 @@ class KernelLauncher:
         kernel.direct = run
         kernel.function = compiled.function
         kernel.metadata = compiled.packed_metadata
-        kernel.binary = binary_of(compiled)
+        kernel.binary = binary_of(compiled, cluster=self.cluster)
         if kernel.binary is not None and key is not None:
             described = replace(kernel.binary, function=0)
             stored = binaries.Stored(compiled.name, compiled.kernel, described)
@@ -238,6 +261,14 @@ def kernels_for(wanted: Sequence[Wanted], device: torch.device) -> list[Kernel]:
         with ThreadPoolExecutor(len(new), "fusedsl-compile") as pool:
             list(pool.map(build, new))
     return [w.launcher.known(w.specialisation, device) or build(w) for w in wanted]
+
+
+def launch_in_clusters(compiled: Any, cluster: int) -> None:
+    """Have Triton launch a kernel that it has loaded in clusters of so many programs, which it was
+    not told of when it compiled it: to its compiler they are programs like others."""
+    threads, _, *others = compiled.packed_metadata
+    compiled.packed_metadata = (threads, cluster, *others)
+    allow_cluster(compiled.function, cluster)
 
 
 def is_known_launcher(run: Any) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fusedsl.codegen import can_specialise, can_take_ring, can_take_turns
+from fusedsl.codegen import can_share_in_cluster, can_specialise, can_take_turns
 from fusedsl.fuse import (
     Form,
     KernelPlan,
@@ -27,7 +27,7 @@ from fusedsl.schedule import (
     fills,
     may_specialise,
     pays,
-    pays_in_ring,
+    pays_in_cluster,
     pays_in_turn,
 )
 
@@ -36,13 +36,13 @@ from fusedsl.schedule import (
 class Change:
     """Which partial sums are not left, which row kernels go, which projections are specialised
     beside their readers, which by groups that take tiles in turn, and which row kernels have their
-    rows in a ring; by name."""
+    rows shared by clusters; by name."""
 
     sums: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     specialised: tuple[str, ...] = ()
     in_turn: tuple[str, ...] = ()
-    ring: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
 
 
 def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
@@ -75,9 +75,10 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     taking = {k.name for k in plan.kernels if k.name in formed or k.specialised}
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
     turned = [name for name in heavy if name not in taking]
-    ring = [k.name for k in plan.kernels if k.name not in gone and _rings(plan, k, env, target)]
+    left = (k for k in plan.kernels if k.name not in gone)
+    shared = [k.name for k in left if _in_cluster(plan, k, env, target)]
     names = (left.node.name for left in sums)
-    return Change(tuple(names), tuple(gone), tuple(formed), tuple(turned), tuple(ring))
+    return Change(tuple(names), tuple(gone), tuple(formed), tuple(turned), tuple(shared))
 
 
 def changed(plan: Plan, change: Change) -> Plan:
@@ -89,7 +90,9 @@ def changed(plan: Plan, change: Change) -> Plan:
     gone = [k for k in plan.kernels if k.name in change.gone]
     formed = [k for k in plan.kernels if k.name in change.specialised]
     formed += [reader for kernel in gone for reader in readers(plan, kernel)]
-    forms = dict.fromkeys(change.in_turn, Form.IN_TURN) | dict.fromkeys(change.ring, Form.RING)
+    forms = dict.fromkeys(change.in_turn, Form.IN_TURN) | dict.fromkeys(
+        change.cluster, Form.CLUSTER
+    )
     kernels = (replace(k, form=forms[k.name]) if k.name in forms else k for k in plan.kernels)
     plan = without(replace(plan, kernels=tuple(kernels)), gone, Form.SPECIALISED, formed)
     return alternate(plan)
@@ -116,9 +119,9 @@ def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     return can_take_turns(plan, kernel) and pays_in_turn(plan, kernel, env, target)
 
 
-def _rings(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
-    """Whether the rows of a row kernel had better lie in rings."""
-    return can_take_ring(plan, kernel) and pays_in_ring(plan, kernel, env, target)
+def _in_cluster(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether clusters of programs had better share the rows of a row kernel."""
+    return can_share_in_cluster(plan, kernel) and pays_in_cluster(plan, kernel, env, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

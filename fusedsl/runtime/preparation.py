@@ -118,7 +118,7 @@ class Preparation:
         requests = [self._request(kernel, tensors) for kernel in self.plan.kernels]
         compiled = self.compile([request.wanted for request in requests], self.device)
         launches = tuple(
-            Launch(kernel, r.grid, r.template, r.pointers, r.descriptors)
+            Launch(kernel, _fitting(kernel, r), r.template, r.pointers, r.descriptors)
             for kernel, r in zip(compiled, requests, strict=True)
         )
         outputs: list[tuple[int, bool]] = []
@@ -140,15 +140,15 @@ class Preparation:
 
     def fits(self) -> bool:
         """Whether specialised kernels can move their tiles: tensor maps express all of them, and
-        the rows of a ring are of whole 16 bytes."""
+        the rows that clusters share are of whole 16 bytes."""
         self._place_inputs()
         kernels = [k for k in self.plan.kernels if k.specialised]
         args = [a for k in kernels for a in self.engine.emitted("specialised").kernel(k.name).args]
-        ringed = {n for k in kernels if k.ring for n in self.plan.tiles_read(k)}
+        copied = {n for k in kernels if k.cluster for n in self.plan.tiles_read(k)}
         return all(
             self._describable(arg)
             for arg in args
-            if arg.role == "descriptor" or (arg.role == "pointer" and arg.value in ringed)
+            if arg.role == "descriptor" or (arg.role == "pointer" and arg.value in copied)
         )
 
     # where values lie ------------------------------------------------------------------------
@@ -270,7 +270,9 @@ class Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            if not _shares_rows(kernel):
+            if kernel.cluster and not config.programs:
+                return (rows * config.parts, 1, 1)
+            if not kernel.cluster and not _shares_rows(kernel):
                 return (rows, 1, 1)
             return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
@@ -347,9 +349,18 @@ class Preparation:
         return compile_time_value(arg, kernel.name, self.plan, self.configs, self.env)
 
 
+def _fitting(kernel: Kernel, request: _Request) -> Grid:
+    """The grid, no larger than the device holds at a time if its clusters take row after row: how
+    many that are depends on which multiprocessors lie together."""
+    count = kernel.clusters() if request.wanted.launcher.config.programs else None
+    if count is None:
+        return request.grid
+    return (min(request.grid[0], max(1, count) * kernel.cluster), 1, 1)
+
+
 def _shares_rows(kernel: KernelPlan) -> bool:
     """Whether programs share a row, and tell each other its states."""
-    return kernel.ring or (kernel.kind is Kind.ROW_REDUCTION and is_shared(kernel))
+    return kernel.kind is Kind.ROW_REDUCTION and not kernel.cluster and is_shared(kernel)
 
 
 def _value_of(slot: int, tensor: Tensor) -> Value:

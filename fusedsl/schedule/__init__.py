@@ -15,16 +15,16 @@
 | `few_rows` | the same for projections that stream their weights |
 | `specialised` | the same for specialised projections, and where they pay |
 | `in_turn` | the same for those whose groups of warps take tiles in turn |
-| `ring` | the same for row kernels whose rows lie in rings of shared memory |
+| `cluster` | the same for row kernels whose rows clusters of programs share |
 | `space` | every configuration worth timing |
 """
 
 from fusedsl.schedule.classes import ROW_CLASSES, row_class
+from fusedsl.schedule.cluster import pays_in_cluster, pays_to_stay
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
 from fusedsl.schedule.in_turn import pays_in_turn
 from fusedsl.schedule.legality import problem
-from fusedsl.schedule.ring import pays_in_ring, ring_slots
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
     CENTRED_COLUMNS,
@@ -64,11 +64,11 @@ __all__ = [
     "is_shared",
     "may_specialise",
     "pays",
-    "pays_in_ring",
+    "pays_in_cluster",
     "pays_in_turn",
+    "pays_to_stay",
     "power_of_two",
     "problem",
-    "ring_slots",
     "row_class",
     "row_segments",
     "signature",

@@ -91,5 +91,5 @@ class TileConfig:
             "SPLIT": self.split,
             "AHEAD": self.ahead,
             "STAGES": self.stages,
-            "READ": max(32, 1 << (self.parts - 1).bit_length()),
+            "READ": max(32, 1 << (self.parts * self.warps - 1).bit_length()),
         }

@@ -8,12 +8,12 @@ from dataclasses import replace
 from fusedsl.fuse import KernelPlan, Plan, anchor_operands, is_pick
 from fusedsl.ir import DType, Kind, Layout
 from fusedsl.schedule.classes import ROW_CLASSES, row_class
+from fusedsl.schedule.cluster import choose_cluster
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.in_turn import choose_in_turn
 from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
-from fusedsl.schedule.ring import choose_ring
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
@@ -38,8 +38,8 @@ def choose(
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
     if kernel.in_turn:
         return replace(choose_in_turn(plan, kernel, env, target), fast=fast)
-    if kernel.ring:
-        return replace(choose_ring(plan, kernel, target), fast=fast)
+    if kernel.cluster:
+        return replace(choose_cluster(plan, kernel, target), fast=fast)
     if kernel.specialised:
         return replace(choose_specialised(plan, kernel, env, target), fast=fast)
     if kernel.kind is Kind.GEMM:

@@ -33,7 +33,7 @@ def family(plan: Plan, kernel: KernelPlan) -> str:
 
     For example `gemm bf16 tiles=2,2` or `gemm bf16 paired tiles=2`; rows: `row_reduction bf16`.
     """
-    words = [kernel.kind.value, *([kernel.form.value] if kernel.ring else [])]
+    words = [kernel.kind.value, *([kernel.form.value] if kernel.cluster else [])]
     if kernel.kind is not Kind.GEMM:
         first = next(iter((*kernel.reads, *kernel.writes)), None)
         return " ".join([*words, plan.type_of(first).dtype.value] if first else words)

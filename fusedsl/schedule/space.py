@@ -8,6 +8,7 @@ from itertools import product
 
 from fusedsl.fuse import KernelPlan, Plan
 from fusedsl.ir import Kind
+from fusedsl.schedule.cluster import cluster_variants
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
 from fusedsl.schedule.in_turn import in_turn_variants
@@ -21,7 +22,6 @@ from fusedsl.schedule.legality import (
     shared_bytes,
 )
 from fusedsl.schedule.model import Work, gemm_time
-from fusedsl.schedule.ring import ring_variants
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.specialised import variants
@@ -47,8 +47,8 @@ def candidates(
         every = _few_rows_space(plan, kernel, default, target, main_loop)
     elif kernel.in_turn:
         every = in_turn_variants(default)
-    elif kernel.ring:
-        every = ring_variants(plan, kernel, default, target)
+    elif kernel.cluster:
+        every = cluster_variants(plan, kernel, default, target)
     elif kernel.specialised:
         every = variants(default)
     elif kernel.kind is Kind.GEMM:

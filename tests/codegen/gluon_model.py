@@ -1,9 +1,11 @@
-"""A model of what of Gluon rows in rings use, in torch: programs are threads, copies to shared
+"""A model of what of Gluon rows in clusters use, in torch: programs are threads, copies to shared
 memory arrive no earlier than they are waited for, and layouts mean nothing."""
 
 from __future__ import annotations
 
+import math
 import operator
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -96,26 +98,46 @@ class Pointer:
         self.memory[self.at[live]] = data[live]
 
 
-class _Shared:
-    def __init__(self, memory: torch.Tensor) -> None:
-        self.memory = memory
+class _Room:
+    """The shared memory of a program, in bytes; what nobody wrote is NaN. `pending`: by barrier,
+    the copies that are under way to it."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.memory.shape)
+    def __init__(self, size: int) -> None:
+        self.memory = torch.full((size,), 0xFF, dtype=torch.uint8)
+        self.pending: dict[int, list[tuple[int, torch.Tensor]]] = {}
+        self.barriers: dict[int, _Barrier] = {}
 
-    def index(self, at: Any) -> _Shared:
-        return _Shared(self.memory[int(at)])
+    def part(self, at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """So many values that start at a byte."""
+        return self.memory[at : at + count * dtype.itemsize].view(dtype)
 
-    def load(self, layout: Any) -> Value:
-        return Value(self.memory.clone())
+
+class _Barrier:
+    """Passed when `count` have arrived and no bytes are missing."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.left, self.missing, self.phase = count, count, 0, 0
+        self.changed = threading.Condition()
+
+    def step(self, arrived: int, more: int) -> None:
+        """So many arrive; so many bytes more, or fewer, are missing."""
+        with self.changed:
+            self.left, self.missing = self.left - arrived, self.missing + more
+            assert self.left >= 0, "a barrier that more arrive at than it counts"
+            if not self.left and not self.missing:
+                self.left, self.phase = self.count, self.phase + 1
+                self.changed.notify_all()
+
+
+#: Addresses of another program of the cluster: its rank and one more, times this, and the address.
+_RANK = 1 << 24
 
 
 class Machine:
-    """Runs the kernels of an emitted file on a grid of `programs`."""
+    """Runs the kernels of an emitted file on a grid of `programs`, in clusters of `parts`."""
 
-    def __init__(self, text: str, programs: int, warps: int) -> None:
-        self.programs, self.warps = programs, warps
+    def __init__(self, text: str, programs: int, warps: int, parts: int) -> None:
+        self.programs, self.warps, self.parts = programs, warps, parts
         self.mine = threading.local()
         self.lock = threading.Lock()
         lines = [line for line in text.split("\n") if not line.startswith("from triton")]
@@ -123,69 +145,139 @@ class Machine:
             "tl": self._language(),
             "gluon": SimpleNamespace(jit=_jit),
             "core": SimpleNamespace(PropagateNan=SimpleNamespace(ALL=None)),
-            "async_copy": SimpleNamespace(
-                async_copy_global_to_shared=self._copy,
-                commit_group=self._commit,
-                wait_group=self._wait,
-            ),
             "range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
             "min": lambda a, b: Value(min(int(a), int(b))),
             "max": lambda a, b: Value(max(int(a), int(b))),
         }
         exec("\n".join(lines), self.names)
+        self.names |= {
+            "shared_address": lambda threads: threads * 0,
+            "of_peer": lambda at, rank: at + (rank + 1) * _RANK,
+            "make_barrier": self._make_barrier,
+            "clear": self._clear,
+            "arrive_in_cluster": lambda _: None,
+            "wait_in_cluster": lambda _: self.met[self._place()[0]].wait(60),
+            "expect": self._expect,
+            "pass_barrier": self._pass,
+            "begin_load": self._begin_load,
+            "end_reads": lambda _: None,
+            "tell": self._tell,
+            "part_at": self._part,
+            "states_at": self._states,
+        }
 
     def launch(self, name: str, args: Sequence[Any], seconds: float = 60.0) -> None:
         """Run a kernel; a program that does not end is an error."""
         failed: list[BaseException] = []
         self.deadline = time.monotonic() + seconds
 
-        def program() -> None:
-            self.mine.open, self.mine.groups = [], []
+        clusters = self.programs // self.parts
+        self.met = [threading.Barrier(self.parts) for _ in range(clusters)]
+        self.rooms: list[_Room | None] = [None] * self.programs
+        ended = [threading.Barrier(self.parts) for _ in range(clusters)]
+
+        def program(number: int) -> None:
+            self.mine.number = number
             try:
                 self.names[name](*args)
+                ended[number // self.parts].wait(60)
+                room = self.rooms[number]
+                assert room and not any(room.pending.values()), "a copy that nobody waits for"
+                assert all(b.left == b.count and not b.missing for b in room.barriers.values())
             except BaseException as error:
                 failed.append(error)
                 self.deadline = 0.0
+                for barrier in (*self.met, *ended):
+                    barrier.abort()
 
-        threads = [threading.Thread(target=program) for _ in range(self.programs)]
+        threads = [threading.Thread(target=program, args=(i,)) for i in range(self.programs)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        broken = [e for e in failed if not isinstance(e, threading.BrokenBarrierError)]
         if failed:
-            raise failed[0]
+            raise (broken or failed)[0]
 
-    # copies to shared memory -------------------------------------------------------------------
-    def _copy(self, place: _Shared, source: Pointer, mask: Any) -> None:
-        place.memory.fill_(float("nan"))  # what is under way
-        self.mine.open.append((place, source.read(mask)))
+    # shared memory and barriers ----------------------------------------------------------------
+    def _place(self) -> tuple[int, int]:
+        """Cluster and rank of this program."""
+        return divmod(self.mine.number, self.parts)
 
-    def _commit(self) -> None:
-        self.mine.groups.append(self.mine.open)
-        self.mine.open = []
+    @property
+    def room(self) -> _Room:
+        """This program's shared memory."""
+        room = self.rooms[self.mine.number]
+        assert room is not None
+        return room
 
-    def _wait(self, left: int) -> None:
-        while len(self.mine.groups) > left:
-            for place, value in self.mine.groups.pop(0):
-                place.memory.copy_(value.data)
+    def _allocate(self, dtype: torch.dtype, shape: Sequence[int], layout: Any) -> None:
+        assert self.rooms[self.mine.number] is None, "one allocation"
+        self.rooms[self.mine.number] = _Room(4 * math.prod(map(int, shape)))
 
-    # words -------------------------------------------------------------------------------------
-    def _load(
-        self, source: Pointer, mask: Any = None, other: Any = 0.0, volatile: bool = False
-    ) -> Value:
-        if volatile:
-            time.sleep(0)
-            assert time.monotonic() < self.deadline, "a word that nobody tells"
+    def _make_barrier(self, at: Value, count: Any, which: Value) -> None:
+        for (one,) in self._picked(which, at):
+            self.room.barriers[one] = _Barrier(int(count))
+
+    def _clear(self, place: Value, which: Value) -> None:
+        for (at,) in self._picked(which, place):
+            self.room.part(at, 16, torch.uint8).zero_()
+
+    def _expect(self, barrier: Value, size: Any, which: Value) -> None:
+        for (one,) in self._picked(which, barrier):
+            self.room.barriers[one].step(1, int(size))
+
+    def _pass(self, barrier: Value, phase: Any) -> None:
+        for at in set(barrier.data.reshape(-1).tolist()):
+            one = self.room.barriers[at]
+            for place, data in self.room.pending.pop(at, []):
+                self.room.part(place, len(data), data.dtype).copy_(data)
+                one.step(0, -data.nbytes)
+            with one.changed:
+                while one.phase % 2 == int(phase):
+                    assert time.monotonic() < self.deadline, "a state that nobody tells"
+                    one.changed.wait(0.05)
+
+    def _begin_load(
+        self, place: Value, barrier: Value, source: Pointer, size: Value, which: Value
+    ) -> None:
+        for at, told, where, size_ in self._picked(which, place, barrier, Value(source.at), size):
+            self.room.barriers[told].step(1, size_)
+            if size_:
+                assert size_ % 16 == 0 and where * source.memory.itemsize % 16 == 0
+                count = size_ // source.memory.itemsize
+                assert where >= 0 and where + count <= len(source.memory)
+                self.room.part(at, size_, torch.uint8).fill_(0xFF)  # what is under way
+                data = source.memory[where : where + count].clone()
+                self.room.pending.setdefault(told, []).append((at, data))
+
+    def _tell(self, at: Value, barrier: Value, state: Value, which: Value) -> None:
+        time.sleep(random.choice((0, 0, 1e-4)))
+        cluster = self._place()[0]
+        states = Value(state.data[:, None])
+        for to, told, value in self._picked(which, at, barrier, states):
+            rank, place = to // _RANK - 1, to % _RANK
+            room = self.rooms[cluster * self.parts + rank]
+            assert room is not None and told // _RANK - 1 == rank
+            room.part(place, 1, torch.float32)[0] = value
+            room.barriers[told % _RANK].step(0, -4)
+
+    def _picked(self, which: Value, *values: Value) -> list[tuple[Any, ...]]:
+        """The values of the threads `which`."""
+        every = (self.warps, 32)
+        live = which.data.broadcast_to(every)
+        return list(zip(*(v.data.broadcast_to(every)[live].tolist() for v in values), strict=True))
+
+    def _part(self, room: Any, place: Any, like: Any, width: Any, layout: Any) -> Value:
+        dtype = like.dtype.element_ty
+        return Value(self.room.part(2 * int(place), int(width), dtype).clone()[None, :])
+
+    def _states(self, room: Any, place: Any, layout: Any, read: Any, count: Any) -> Value:
+        found = self.room.part(1024 * int(place), int(read), torch.float32).clone()
+        return Value(torch.where(torch.arange(int(read)) < int(count), found, 0.0)[None, :])
+
+    def _load(self, source: Pointer, mask: Any = None, other: Any = 0.0) -> Value:
         return source.read(mask, other)
-
-    def _exchange(self, at: Pointer, value: Any, sem: str) -> None:
-        at.write(value)
-
-    def _add(self, at: Pointer, value: int, sem: str) -> Value:
-        with self.lock:
-            before = int(at.memory[at.at])
-            at.memory[at.at] += value
-        return Value(before)
 
     def _language(self) -> Any:
         names: dict[str, Any] = {
@@ -196,11 +288,10 @@ class Machine:
             constexpr=int,
             num_warps=lambda: self.warps,
             num_programs=lambda axis: self.programs,
-            allocate_shared_memory=_allocate,
+            program_id=lambda axis: Value(self.mine.number),
+            allocate_shared_memory=self._allocate,
             load=self._load,
             store=lambda at, value, mask=None: at.write(value, mask),
-            atomic_xchg=self._exchange,
-            atomic_add=self._add,
             **names,
             **_functions(),
         )
@@ -208,10 +299,6 @@ class Machine:
 
 def _jit(function: Any = None, **options: Any) -> Any:
     return function if function is not None else _jit
-
-
-def _allocate(dtype: torch.dtype, shape: Sequence[int], layout: Any) -> _Shared:
-    return _Shared(torch.full(tuple(map(int, shape)), float("nan"), dtype=dtype))
 
 
 def _divisible(value: Value, by: int) -> Value:
@@ -231,9 +318,7 @@ def _binary(function: Any) -> Callable[..., Value]:
 
 
 def _reduce(given: Any, axis: int, combine: Any) -> Any:
-    """`combine` is `add_pairs`, of two values, or `larger`, of one."""
-    if isinstance(given, tuple):
-        return tuple(Value(x.data.sum(axis)) for x in given)
+    """`combine` is `larger`."""
     return Value(given.data.amax(axis))
 
 
@@ -261,6 +346,7 @@ def _functions() -> dict[str, Any]:
         "sum": lambda x, axis: Value(x.data.sum(axis)),
         "max": lambda x, axis: Value(x.data.amax(axis)),
         "reduce": _reduce,
+        "convert_layout": lambda value, layout, assert_trivial: value,
         "exp": _unary(torch.exp),
         "exp2": _unary(torch.exp2),
         "floor": _unary(torch.floor),

@@ -172,6 +172,7 @@ STORED = binaries.Stored(
         False,
         (Parameter("map", 0), Parameter("i32", 0, ("shape", 1)), Parameter("pointer", 1)),
         {0: {"swizzle": 3, "elem_size": 2, "elem_type": 9, "block_size": [64, 64]}},
+        cluster=16,
     ),
 )
 

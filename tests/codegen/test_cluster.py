@@ -1,4 +1,4 @@
-"""Rows in rings: where they are chosen, what is emitted and what it computes."""
+"""Rows that clusters share: where they are, what is emitted and what it computes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import fusedsl
-from fusedsl.codegen import compile_time_value, emit, words
-from fusedsl.diagnostics import FusedslError
+from fusedsl.codegen import cluster, compile_time_value, emit
 from fusedsl.fuse import Form, Plan
 from fusedsl.ir import evaluate, random_inputs
 from fusedsl.runtime import engine, planning
@@ -21,7 +20,16 @@ from fusedsl.runtime.binding import Binding
 from fusedsl.runtime.build import build
 from fusedsl.runtime.check import Dims
 from fusedsl.runtime.planning import planned
-from fusedsl.schedule import Target, TileConfig, candidates, choose, problem, ring_slots, signature
+from fusedsl.schedule import (
+    Target,
+    TileConfig,
+    candidates,
+    choose,
+    pays_to_stay,
+    problem,
+    signature,
+)
+from fusedsl.schedule.cluster import cluster_bytes
 from tests.codegen.gluon_model import Machine, Pointer
 from tests.codegen.harness import error
 
@@ -76,31 +84,28 @@ FORM = pytest.mark.parametrize("form", [RMS, LAYER, CHAIN, SUMS, RESIDUAL, SUMME
 
 @FORM
 @pytest.mark.parametrize("t", ["bf16", "fp16"])
-def test_long_rows_lie_in_rings(form: str, t: str) -> None:
-    assert forms(form, 131072, t=t) == {Form.RING}
-    (kernel,) = (plan := plan_of(form, 262144, t)).kernels
-    # two tiles have parts of half the columns: words of more parts than a warp has lanes
-    alone = len(plan.tiles_read(kernel)) == 1
-    assert forms(form, 262144, 17, t=t) == {Form.RING if alone else Form.TILED}
+@pytest.mark.parametrize("rows", [1, 17, 4096])
+def test_clusters_share_long_rows(form: str, t: str, rows: int) -> None:
+    for n in (65536, 128256, 131072, 151936, 262144):
+        assert forms(form, n, rows, t=t) == {Form.CLUSTER}, n
 
 
 @pytest.mark.parametrize(
-    ("form", "n", "rows"),
+    ("form", "n"),
     [
-        (RMS, 4096, 4096),
-        (RMS, 32768, 4096),
-        (LAYER, 32768, 4096),
-        (RMS, 131072, 1),
-        (RMS, 131076, 4096),
-        (LAYER, 65544, 4096),
-        (RMS, 1 << 20, 4096),
-        (SOFTMAX, 65536, 4096),
-        (WIDE, 131072, 4096),
-        (TWO, 131072, 4096),
+        (RMS, 4096),
+        (RMS, 32768),
+        (LAYER, 32768),
+        (SOFTMAX, 32768),
+        (RMS, 131076),
+        (RMS, 262152),
+        (RMS, 1 << 20),
+        (WIDE, 131072),
+        (TWO, 131072),
     ],
 )
-def test_other_rows_do_not(form: str, n: int, rows: int) -> None:
-    assert Form.RING not in forms(form, n, rows)
+def test_but_no_others(form: str, n: int) -> None:
+    assert Form.CLUSTER not in forms(form, n)
 
 
 def test_nor_rows_of_32_bits() -> None:
@@ -123,23 +128,21 @@ def test_all_norms_do(norm: str, tiles: int, w: str) -> None:
     for name in "gb":
         if f" {name}" not in made:
             form = form.replace(f", {name}: weight {w}[{{n}}]", "")
-    narrow = () if "softmax" in norm and tiles == 1 else (65536,)
-    for n in (*narrow, 131072, *((262144,) if tiles == 1 else ())):
-        assert forms(form, n) == {Form.RING}, n
-
-
-@pytest.mark.parametrize(
-    ("form", "taken"), [(STATES, True), (AFTER, True), (AHEAD, False), (VECTORS, False)]
-)
-def test_nor_what_takes_too_many_registers(form: str, taken: bool) -> None:
-    assert forms(form, 131072) == {Form.RING if taken else Form.TILED}
+    for n in (65536, 131072, 262144):
+        assert forms(form, n) == {Form.CLUSTER}, n
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [STATES, AFTER, AHEAD, VECTORS])
-def test_heavy_bodies_build_without_spills(form: str, tmp_path: Path) -> None:
-    report = build(plan_of(form, 131072, "fp16", "fp16"), [SM_90], {"M": 4096}, tmp_path)
+@pytest.mark.parametrize("n", [128256, 262144])
+def test_heavy_bodies_build_without_spills(form: str, n: int, tmp_path: Path) -> None:
+    plan = planned(plan_of(form, n, "fp16", "fp16"), {"M": 4096}, SM_90)
+    report = build(plan, [SM_90], {"M": 4096}, tmp_path)
     assert report.ok and not any(kernel.spills for kernel in report.kernels)
+    for kernel, built in zip(plan.kernels, report.kernels, strict=True):
+        # nothing else lies in shared memory: its addresses are counted from its start
+        config = choose(plan, kernel, {"M": 4096}, SM_90, "specialised")
+        assert built.shared_memory == cluster_bytes(plan, kernel, config)
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_89", "sm_100", "gfx942", "interpreter"])
@@ -165,30 +168,30 @@ def test_tensors_that_are_copied_in_whole_16_bytes(
     found = program._engine.suited(
         Binding(program.plan, Dims()), names, given, {"M": 300}, torch.device("cpu")
     )
-    assert [k.ring for k in found.plan.kernels] == [taken]
+    assert [k.cluster for k in found.plan.kernels] == [taken]
 
 
 # what ------------------------------------------------------------------------------------------
-def ringed(form: str, n: int, t: str = "bf16", w: str = "bf16") -> Plan:
+def shared(form: str, n: int, t: str = "bf16", w: str = "bf16") -> Plan:
     """The plan with its only kernel in this form, whatever its size."""
     plan = plan_of(form, n, t, w)
     (kernel,) = plan.kernels
-    assert planning.can_take_ring(plan, kernel)
-    return replace(plan, kernels=(replace(kernel, form=Form.RING),))
+    assert planning.can_share_in_cluster(plan, kernel)
+    return replace(plan, kernels=(replace(kernel, form=Form.CLUSTER),))
 
 
 @pytest.mark.parametrize(
     ("name", "form"), [("rms_norm", RMS), ("layer_norm", LAYER), ("softmax", SOFTMAX)]
 )
 def test_emitted_text(name: str, form: str, golden: Callable[[str, str], None]) -> None:
-    text = emit(ringed(form, 131072), main_loop="specialised").text
-    golden(f"specialised/ring_{name}.py", text)
+    text = emit(shared(form, 131072), main_loop="specialised").text
+    golden(f"specialised/cluster_{name}.py", text)
 
 
 @pytest.mark.parametrize("numerics", ["moved", "as_written"])
 @FORM
 def test_a_file_that_stands_alone(form: str, numerics: str) -> None:
-    source = emit(ringed(form, 131072), main_loop="specialised", numerics=numerics)
+    source = emit(shared(form, 131072), main_loop="specialised", numerics=numerics)
     tree = ast.parse(source.text)
     defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
     called = {
@@ -198,52 +201,50 @@ def test_a_file_that_stands_alone(form: str, numerics: str) -> None:
     }
     assert called <= defined | {"range", "min", "max", "float"}
     assert {k.name for k in source.kernels} <= defined
-    assert "triton.jit" not in source.text and "mbarrier" not in source.text
+    assert "triton.jit" not in source.text
 
 
 def test_configurations() -> None:
-    plan, rows = ringed(LAYER, 131072), {"M": 4096}
+    rows = {"M": 4096}
+    for form, n, stays in ((LAYER, 131072, True), (RMS, 131072, False), (RMS, 262144, True)):
+        plan = shared(form, n)
+        (kernel,) = plan.kernels
+        assert pays_to_stay(plan, kernel) == stays
+        default = choose(plan, kernel, rows, SM_90, "specialised")
+        assert default.parts * default.block_n == n and default.stages == (4 if stays else 1)
+        assert default.programs == (132 // default.parts * default.parts if stays else 0)
+        every = candidates(plan, kernel, rows, SM_90, "specialised")
+        assert every[0] == default and len(every) > 1
+        assert all(problem(plan, kernel, c, SM_90, "specialised") is None for c in every)
+        for wrong in (
+            {"stages": 9 if stays else 2},
+            {"parts": default.parts - 1},
+            {"parts": 17, "block_n": 16384},
+            {"parts": 1, "block_n": n},
+            {"block_n": 1024},
+            {"block_m": 2},
+            {"programs": 100 if stays else 132},
+            {"sides": 2 if stays else 16},
+            {"warps": 1},
+            {"registers": 0} if stays else {"sides": 0},
+        ):
+            changed = replace(default, **wrong)
+            assert problem(plan, kernel, changed, SM_90, "specialised"), (n, wrong)
+        assert "no clusters" in str(
+            problem(plan, kernel, default, Target.parse("sm_80"), "pointer")
+        )
+        (before,) = plan_of(form, n).kernels
+        assert signature(plan, kernel) != signature(plan, before)
+
+
+def test_large_clusters_need_a_whole_device() -> None:
+    plan = shared(RMS, 262144)
     (kernel,) = plan.kernels
-    default = choose(plan, kernel, rows, SM_90, "specialised")
-    assert default.parts * default.block_n == 131072 and default.options["maxnreg"] == 128
-    every = candidates(plan, kernel, rows, SM_90, "specialised")
-    assert every[0] == default and len(every) > 2
-    assert all(problem(plan, kernel, c, SM_90, "specialised") is None for c in every)
-    for wrong in (
-        {"stages": 8},
-        {"stages": 2},
-        {"parts": 15},
-        {"block_n": 1024},
-        {"block_m": 2},
-        {"programs": 100},
-        {"registers": 0},
-    ):
-        assert problem(plan, kernel, replace(default, **wrong), SM_90, "specialised"), wrong
-    assert "no rows" in str(problem(plan, kernel, default, Target.parse("sm_80"), "pointer"))
-    (before,) = plan_of(LAYER, 131072).kernels
-    assert signature(plan, kernel) != signature(plan, before)
-    assert words(kernel, default) == 16 + default.programs * ring_slots(6) * 2
-
-
-def test_show_and_explain() -> None:
-    program = fusedsl.compile(LAYER.format(n=131072, t="bf16", w="bf16"))
-    assert "async_copy" in program.source_for("specialised", dims={"M": 4096})
-    with pytest.raises(FusedslError, match="no kernel of"):
-        program.source_for("specialised", dims={"M": 1})
-    (line,) = program.explain({"M": 4096}).kernels
-    assert line.specialised and "(specialised)" in str(program.explain({"M": 4096}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [RMS, LAYER, RESIDUAL, SOFTMAX])
-def test_it_fits_hopper_without_spills(form: str, tmp_path: Path) -> None:
-    for n in (65536, 131072, 262144):
-        plan = ringed(form, n)
-        report = build(plan, [SM_90], {"M": 4096}, tmp_path / str(n))
-        (built,) = report.kernels
-        assert report.ok and built.spills == 0 and built.registers <= 128
-        assert 2 * (built.shared_memory + 1024) <= SM_90.shared_limit + 1024
-        assert report.sources["sm_90"][0].endswith("_specialised.py")
+    part = replace(SM_90, sms=66)
+    config = choose(plan, kernel, {"M": 9}, part, "specialised")
+    assert "16 parts" in str(problem(plan, kernel, config, part, "specialised"))
+    assert forms(RMS, 262144, target=part) == {Form.TILED}
+    assert forms(RMS, 131072, target=part) == {Form.CLUSTER}
 
 
 # what it computes ------------------------------------------------------------------------------
@@ -256,8 +257,7 @@ def computed(
     rows = len(inputs["x"])
     shape, dtype = (rows, inputs["x"].shape[1]), inputs["x"].dtype
     made = {n: torch.full(shape, float("nan"), dtype=dtype) for n in kernel.plan.writes}
-    states = torch.zeros(words(kernel.plan, config), dtype=torch.int64)
-    tensors = {**inputs, **made, f"{kernel.name}.words": states}
+    tensors = {**inputs, **made}
     args: list[Any] = []
     for arg in kernel.args:
         if arg.role == "pointer":
@@ -271,41 +271,62 @@ def computed(
         else:
             configs = {kernel.name: config}
             args.append(compile_time_value(arg, kernel.name, plan, configs, {"M": rows}))
-    Machine(source.text, config.programs, config.warps).launch(kernel.name, args)
+    programs = config.programs or rows * config.parts
+    Machine(source.text, programs, config.warps, config.parts).launch(kernel.name, args)
     return made
 
 
-@pytest.mark.parametrize("stages", [3, 6, 7])
+STAYS = pytest.mark.parametrize("stays", [False, True])
+
+
+def configured(
+    monkeypatch: pytest.MonkeyPatch, stays: bool, n: int, rows: int, stages: int = 4
+) -> TileConfig:
+    """A configuration for rows of 1024 or 2056 columns, in whichever way they are taken."""
+    monkeypatch.setattr(cluster, "pays_to_stay", lambda *_: stays)
+    block, parts = (512, 2) if n == 1024 else (1024, 3)
+    warps = block // 512
+    if stays:
+        programs = min(2, rows) * parts
+        return TileConfig(1, block, warps=warps, stages=stages, parts=parts, programs=programs)
+    return TileConfig(1, block, warps=warps, parts=parts, sides=1 if n == 1024 else 2)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("rows", [1, 5, 12])
-@pytest.mark.parametrize(("n", "parts"), [(512, 2), (1032, 3)])
+@pytest.mark.parametrize("n", [1024, 2056])
+@STAYS
 @FORM
-def test_what_it_computes(form: str, n: int, parts: int, rows: int, stages: int) -> None:
-    block = 256 if n == 512 else 512
-    plan = ringed(form, n, "bf16", "fp32" if stages == 3 else "bf16")
+def test_what_it_computes(
+    form: str, n: int, rows: int, stages: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not stays and stages != 2:
+        pytest.skip("one row at a time")
+    plan = shared(form, n, "bf16", "fp32" if stages == 3 or rows == 12 else "bf16")
     graph = plan.graph
     inputs = random_inputs(graph, {"M": rows}, seed=rows)
     exact = evaluate(graph, inputs)
     pitched = torch.full((rows, n + 8), float("nan"), dtype=inputs["x"].dtype)
     pitched[:, :n] = inputs["x"]
     inputs["x"] = pitched[:, :n]
-    groups = min(2, rows)
-    config = TileConfig(
-        1, block, warps=block // 256, stages=stages, parts=parts, programs=groups * parts
-    )
-    numerics, bound = ("as_written", 8e-3) if rows == 5 else ("moved", 4e-3)
+    config = configured(monkeypatch, stays, n, rows, stages)
+    numerics, bound = ("as_written", 16e-3) if rows == 5 else ("moved", 4e-3)
     for name, got in computed(plan, inputs, config, numerics).items():
         assert error(got, exact[name]) < bound, name
 
 
 @pytest.mark.parametrize("rows", [1, 5, 12])
+@STAYS
 @FORM
-def test_rows_from_the_last_to_the_first(form: str, rows: int) -> None:
-    plan = ringed(form, 1032)
+def test_rows_from_the_last_to_the_first(
+    form: str, stays: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = shared(form, 2056)
     turned = replace(plan, kernels=(replace(plan.kernels[0], backwards=True),))
-    config = TileConfig(1, 512, warps=2, stages=5, parts=3, programs=3 * min(2, rows))
+    config = configured(monkeypatch, stays, 2056, rows)
     inputs = random_inputs(plan.graph, {"M": rows}, seed=rows)
     forwards, backwards = computed(plan, inputs, config), computed(turned, inputs, config)
-    assert "last - turn * groups" in emit(turned, main_loop="specialised").text
+    assert "last = M - 1 - group" in emit(turned, main_loop="specialised").text
     for name, exact in evaluate(plan.graph, inputs).items():
         assert torch.equal(forwards[name], backwards[name]), name
         assert error(backwards[name], exact) < 4e-3, name
@@ -313,23 +334,26 @@ def test_rows_from_the_last_to_the_first(form: str, rows: int) -> None:
 
 @pytest.mark.parametrize("backwards", [False, True])
 @FORM
-def test_groups_without_a_row(form: str, backwards: bool) -> None:
-    plan = ringed(form, 512)
+def test_clusters_without_a_row(
+    form: str, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = shared(form, 1024)
     plan = replace(plan, kernels=(replace(plan.kernels[0], backwards=backwards),))
     inputs = random_inputs(plan.graph, {"M": 2}, seed=0)
-    config = TileConfig(1, 256, warps=1, stages=6, parts=2, programs=8)
+    config = replace(configured(monkeypatch, True, 1024, 2), programs=8)
     exact = evaluate(plan.graph, inputs)
     for name, got in computed(plan, inputs, config).items():
         assert error(got, exact[name]) < 4e-3, name
 
 
-def test_infinities_in_a_softmax() -> None:
-    plan = ringed(SOFTMAX, 1032)
+@STAYS
+def test_infinities_in_a_softmax(stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = shared(SOFTMAX, 2056)
     x = random_inputs(plan.graph, {"M": 6}, seed=0)["x"]
     inf = float("inf")
     x[0, 600:] = -inf  # parts that hold nothing else
-    x[1, :8], x[2, 700], x[3, 1031], x[4] = -inf, inf, float("nan"), -inf
-    config = TileConfig(1, 512, warps=2, stages=6, parts=3, programs=6)
+    x[1, :8], x[2, 700], x[3, 2055], x[4] = -inf, inf, float("nan"), -inf
+    config = configured(monkeypatch, stays, 2056, 6)
     got, exact = computed(plan, {"x": x}, config)["y"], evaluate(plan.graph, {"x": x})["y"]
     for row in (0, 1, 5):
         assert error(got[row], exact[row]) < 4e-3, row
@@ -337,7 +361,9 @@ def test_infinities_in_a_softmax() -> None:
 
 
 # names -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["largest", "larger", "finite", "late", "told", "own"])
+@pytest.mark.parametrize(
+    "name", ["column_maxima", "larger", "over_columns", "late", "told", "own", "start", "none"]
+)
 def test_names_of_users_do_not_hide_those_of_the_skeleton(name: str) -> None:
     text = f"kernel k({name}: bf16[M, 131072]) -> (y: bf16[M, 131072]) {{ y = softmax({name}); }}"
     plan = planned(fusedsl.compile(text).plan, {"M": 4096}, SM_90)
@@ -351,12 +377,12 @@ def test_names_of_users_do_not_hide_those_of_the_skeleton(name: str) -> None:
     assert functions and not functions & stored
 
 
-@pytest.mark.parametrize("name", ["words", "parts"])
+@pytest.mark.parametrize("name", ["parts", "state0"])
 def test_nor_what_is_read_of_other_parts(name: str) -> None:
-    """A tile that is called as the words of a state would be, loaded while they are under way."""
-    tile = f"row_mean_square_1_state0_{name}"
+    """A tile that is called as a state would be."""
+    tile = "row_mean_square_1_state0" + ("" if name == "state0" else f"_{name}")
     form = f"""kernel k(x: {{t}}[M, {{n}}], {tile}: {{t}}[M, {{n}}]) -> (y: {{t}}[M, {{n}}])
         {{{{ y = rms_norm(x + {tile}, eps=1e-6); }}}}"""
-    text = emit(ringed(form, 131072), main_loop="specialised").text
+    text = emit(shared(form, 131072), main_loop="specialised").text
     assert f" {tile} = widen(" in text
-    assert f"missing({tile}," not in text and f" {tile} = states_of(" not in text
+    assert f" {tile} = states_at(" not in text and f" {tile} = warp_sums(" not in text

@@ -1,0 +1,335 @@
+from triton.experimental import gluon
+from triton.experimental.gluon import language as tl
+
+
+@gluon.jit
+def mean_square_merge_all(sums, counts):
+    """Sum of squares of all pieces; padding holds zeros."""
+    return tl.sum(sums, axis=1)
+
+
+@gluon.jit
+def mean_square_finish(total, WIDTH: tl.constexpr):
+    """Mean square of a row of WIDTH columns."""
+    return total / WIDTH
+
+
+@gluon.jit
+def mean_square_lift(x):
+    """Square of each element."""
+    return x * x
+
+
+@gluon.jit
+def inv_rms(s, EPS: tl.constexpr):
+    """1 / sqrt(s + eps) to one unit in the last place: its error is shared by a whole row.
+
+    The hardware's estimate (2 units) and one step of Newton's, r + r (1 - v r^2) / 2: what the
+    products' roundings leave of it is 2^-25 of r. Of 0 and inf the estimate is exact, and the step
+    is not taken; numbers below the normal ones, 0 to the hardware, are scaled by 2^24. A rounded
+    root and a rounded division would branch for each row.
+    """
+    v = s + EPS
+    small = v < 1.1754943508222875e-38
+    r = tl.rsqrt(tl.where(small, v * 16777216.0, v))
+    r = tl.where(small, r * 4096.0, r)
+    error = tl.fma(-(v * r), r, 1.0)
+    return tl.where(tl.abs(error) < 0.5, tl.fma(0.5 * r, error, r), r)
+
+
+@gluon.jit
+def mul(a, b):
+    """a * b, in fp32 registers."""
+    return a * b
+
+
+@gluon.jit
+def widen(x):
+    """fp32 of 16-bit values; of bf16 one instruction each, where a cast takes three for two."""
+    if x.dtype == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
+            "=r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2,
+        )
+    else:
+        return x.to(tl.float32)
+
+
+@gluon.jit
+def widen_here(x):
+    """fp32 of what stays in registers from turn to turn. It is not pure, so that it is not done
+    ahead of the turns: that would take twice the registers."""
+    if x.dtype == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
+            "=r,=r,r", [x], dtype=tl.float32, is_pure=False, pack=2,
+        )
+    elif x.dtype == tl.float16:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }",
+            "=f,=f,r", [x], dtype=tl.float32, is_pure=False, pack=2,
+        )
+    else:
+        return x.to(tl.float32)
+
+
+@gluon.jit
+def shared_address(threads):
+    """Where shared memory starts. There is one allocation, so it starts there."""
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, global_smem;", "=r,r", [threads], dtype=tl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def of_peer(at, rank):
+    """The address in shared memory of the cluster's program `rank` of what lies at `at` here."""
+    return tl.inline_asm_elementwise(
+        "mapa.shared::cluster.u32 $0, $1, $2;",
+        "=r,r,r", [at, rank], dtype=tl.int32, is_pure=True, pack=1,
+    )
+
+
+@gluon.jit
+def make_barrier(at, count, which):
+    """A barrier that `count` threads arrive at, made by the threads `which`."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.s32 p, $3, 0; mov.b32 $0, 0;"
+        " @p mbarrier.init.shared::cta.b64 [$1], $2; }",
+        "=r,r,r,r", [at, at * 0 + count, which.to(tl.int32)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def clear(place, which):
+    """Zeros to 16 bytes of shared memory."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.s32 p, $2, 0; mov.b32 $0, 0;"
+        " @p st.shared::cta.v4.b32 [$1], {$0, $0, $0, $0}; }",
+        "=&r,r,r", [place, which.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def arrive_in_cluster(threads):
+    """Say that this program's barriers are made."""
+    tl.inline_asm_elementwise(
+        "fence.mbarrier_init.release.cluster; bar.warp.sync 0xffffffff; mov.b32 $0, 0;"
+        " barrier.cluster.arrive.relaxed.aligned;",
+        "=r,r", [threads], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def wait_in_cluster(threads):
+    """Wait until all programs of the cluster have said so."""
+    tl.inline_asm_elementwise(
+        "barrier.cluster.wait.aligned; mov.b32 $0, 0;",
+        "=r,r", [threads], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def expect(barrier, size, which):
+    """Arrive at a barrier, which is not passed before `size` bytes more have come."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.s32 p, $3, 0; mov.b32 $0, 0;"
+        " @p mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], $2; }",
+        "=r,r,r,r", [barrier, barrier * 0 + size, which.to(tl.int32)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def pass_barrier(barrier, phase):
+    """Wait until a barrier is passed."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2;"
+        " @!p bra AGAIN; mov.b32 $0, 0; }",
+        "=r,r,r", [barrier, barrier * 0 + phase], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def begin_load(place, barrier, source, size, which):
+    """Begin to copy `size` bytes, a multiple of 16, to shared memory; their barrier is told of it."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p, q; setp.ne.s32 p, $5, 0; setp.gt.and.s32 q, $4, 0, p; mov.b32 $0, 0;"
+        " @p mbarrier.arrive.expect_tx.shared::cta.b64 _, [$2], $4;"
+        " @q cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$1], [$3], $4, [$2]; }",
+        "=r,r,r,l,r,r", [place, barrier, source.to(tl.int64), size, which.to(tl.int32)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def end_reads(threads):
+    """All of a warp's reads end before what any of its threads does next."""
+    tl.inline_asm_elementwise(
+        "bar.warp.sync 0xffffffff; mov.b32 $0, 0;",
+        "=r,r", [threads], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def tell(at, barrier, state, which):
+    """Put this warp's state, of [warps], to where the programs of the cluster find it."""
+    LANES: tl.constexpr = tl.BlockedLayout([1, 1], [1, 32], [tl.num_warps(), 1], [1, 0])
+    state = tl.convert_layout(state, tl.SliceLayout(1, LANES), assert_trivial=True)[:, None]
+    bits = state.to(tl.int32, bitcast=True) + at * 0
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.s32 p, $4, 0; mov.b32 $0, 0;"
+        " @p st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [$1], $3, [$2]; }",
+        "=r,r,r,r,r", [at, barrier, bits, which.to(tl.int32)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
+def part_at(room, place, like, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """WIDTH columns of a row in shared memory, which start at `place` there."""
+    OWNED: tl.constexpr = tl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    part = room.index(place // 512)._reinterpret(like.dtype.element_ty, [1, WIDTH], OWNED)
+    return part.load(TILE)
+
+
+@gluon.jit
+def states_at(room, place, TOLD: tl.constexpr, READ: tl.constexpr, COUNT: tl.constexpr):
+    """The states of all warps of a cluster, and zeros past the last one."""
+    states = room.index(place).slice(0, READ, dim=1).load(TOLD)
+    number = tl.arange(0, READ, tl.SliceLayout(0, TOLD))[None, :]
+    return tl.where(number < COUNT, states, 0.0)
+
+
+@gluon.jit
+def shares_of(N, BLOCK_N: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr):
+    """How many columns of a row each warp of the cluster has."""
+    WARPS: tl.constexpr = tl.num_warps()
+    at = tl.arange(0, READ, tl.SliceLayout(0, TOLD)) * (BLOCK_N // WARPS)
+    return tl.maximum(tl.minimum(N - at, BLOCK_N // WARPS), 0).to(tl.float32)[None, :]
+
+
+@gluon.jit
+def load_head(ptr, stride, row, cols):
+    """The first columns of a row."""
+    return tl.load(ptr + tl.multiple_of(row.to(tl.int64) * stride, 8) + cols[None, :])
+
+
+@gluon.jit
+def column_sums(x):
+    """Sums over what a thread holds of [1, columns], but for the 8 columns of a load: [warps, 256]."""
+    WARPS: tl.constexpr = tl.num_warps()
+    return tl.sum(tl.reshape(x, (WARPS, x.shape[1] // (256 * WARPS), 256)), 1)
+
+
+@gluon.jit
+def warp_sums(x):
+    """The sum of each warp, of what its threads hold."""
+    return tl.sum(x, 1)
+
+
+@gluon.jit
+def unbound(values, LAYOUT: tl.constexpr):
+    """The value of a row, [1], for another layout of tiles: by way of a scalar."""
+    return tl.full((1,), tl.sum(values, 0), values.dtype, tl.SliceLayout(1, LAYOUT))
+
+
+@gluon.jit(do_not_specialize=["M"])
+def k0_mul(
+    x_ptr, x_stride, gain_ptr, y_ptr, y_stride, M, N: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, READ: tl.constexpr, SIDES: tl.constexpr,
+):
+    """k0_mul: row_mean_square, inv_rms, mul, mul."""
+    # PARTS programs, a cluster, share a row, each with BLOCK_N columns of it in shared memory
+    WARPS: tl.constexpr = tl.num_warps()
+    # a warp takes its columns in SIDES pieces; those of all warps lie together in shared memory
+    PIECE: tl.constexpr = BLOCK_N // SIDES
+    EACH: tl.constexpr = PIECE // WARPS
+    x_ring: tl.constexpr = 0
+    WORDS: tl.constexpr = 1 * BLOCK_N // 512
+    BARRIERS: tl.constexpr = WORDS + 1
+    WHOLE: tl.constexpr = N % (PARTS * BLOCK_N) == 0
+    ROWS: tl.constexpr = tl.BlockedLayout([1, 8], [1, 32], [WARPS, 1], [1, 0])
+    none = tl.reshape(tl.full((WARPS, EACH), 0.0, tl.float32, ROWS), (1, EACH * WARPS))
+    TILE: tl.constexpr = none.type.layout
+    LANES: tl.constexpr = tl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0])
+    TOLD: tl.constexpr = tl.BlockedLayout([1, READ // 32], [1, 32], [1, WARPS], [1, 0])
+    OWNED: tl.constexpr = tl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    # in units of 1024 bytes: rows, then states, then barriers
+    room = tl.allocate_shared_memory(tl.float32, [BARRIERS + 1, 1, 256], OWNED)
+    own = tl.program_id(0) % PARTS
+    group = tl.program_id(0) // PARTS
+    warp = tl.arange(0, WARPS, tl.SliceLayout(1, LANES))[:, None]
+    lane = tl.arange(0, 32, tl.SliceLayout(0, LANES))[None, :]
+    start = shared_address(warp * 32 + lane)
+    loaded = start + BARRIERS * 1024 + warp * 8
+    told = start + BARRIERS * 1024 + WARPS * 8
+    # a warp loads the columns that it reads
+    loads = lane < SIDES
+    own_cols = own * BLOCK_N + (warp * SIDES + lane) * EACH
+    places = start + (lane * WARPS + warp) * (EACH * 2)
+    sizes = tl.maximum(tl.minimum(N - own_cols, EACH), 0) * 2
+    first = (warp + lane) == 0
+    make_barrier(loaded, SIDES, lane == 0)
+    make_barrier(told, 1, first)
+    if not WHOLE:
+        # past the row's end there are zeros: nothing is loaded there
+        for i in tl.static_range(1 * SIDES):
+            past = own * BLOCK_N + (warp * SIDES + i % SIDES) * EACH + lane * 8
+            for j in tl.static_range(EACH // 256):
+                clear(start + i * (WARPS * EACH * 2) + (warp * EACH + lane * 8) * 2 + j * 512, past + j * 256 >= N)
+    arrive_in_cluster(start)
+    row = group.to(tl.int64)
+    source = x_ptr + row * x_stride + own_cols
+    begin_load(places + x_ring * (BLOCK_N * 2), loaded, source, sizes, loads)
+    part_cols = tl.arange(0, PIECE, tl.SliceLayout(0, TILE))
+    part_cols = own * BLOCK_N + part_cols // EACH * (EACH * SIDES) + part_cols % EACH
+    part_cols = tl.max_contiguous(tl.multiple_of(part_cols, 8), 8)
+    part_live = (part_cols < N) | WHOLE
+    cols = part_cols
+    col_live = part_live
+    shares = shares_of(N, BLOCK_N, TOLD, READ)
+    wait_in_cluster(start)
+    peer = tl.minimum(lane, PARTS - 1) + warp * 0
+    tells = lane < PARTS
+    mine = of_peer(start + WORDS * 1024 + (own * WARPS + warp) * 4, peer)
+    mine_told = of_peer(told, peer)
+    expect(told, 1 * PARTS * WARPS * 4, first)
+    pass_barrier(loaded, 0)
+    row_mean_square_1_state0 = column_sums(none)
+    for side in range(SIDES):
+        cols = part_cols + side * EACH
+        col_live = (cols < N) | WHOLE
+        # row_mean_square: y = rms_norm(x, gain, eps=1e-6, cast=olmo2);
+        x = widen(part_at(room, x_ring * BLOCK_N + side * PIECE, x_ptr, PIECE, TILE))
+        row_mean_square_1_state0_lanes = mean_square_lift(x)
+        row_mean_square_1_state0 += column_sums(row_mean_square_1_state0_lanes)
+    row_mean_square_1_state0 = warp_sums(row_mean_square_1_state0)
+    tell(mine, mine_told, row_mean_square_1_state0, tells)
+    # row vectors come a piece ahead
+    gain_ahead = tl.load(gain_ptr + part_cols[None, :], mask=part_live[None, :], other=0.0)
+    pass_barrier(told, 0)
+    row_mean_square_1_state0_parts = states_at(room, WORDS + 0, TOLD, READ, PARTS * WARPS)
+    # row_mean_square: y = rms_norm(x, gain, eps=1e-6, cast=olmo2);
+    row_mean_square_1_state0_all = mean_square_merge_all(row_mean_square_1_state0_parts, shares)
+    row_mean_square_1_state0_all = unbound(row_mean_square_1_state0_all, TILE)
+    row_mean_square_1 = mean_square_finish(row_mean_square_1_state0_all, WIDTH=N)
+    row_mean_square_1 = row_mean_square_1[:, None]
+    # inv_rms: y = rms_norm(x, gain, eps=1e-6, cast=olmo2);
+    inv_rms_1 = inv_rms(row_mean_square_1, EPS=1e-06)
+    for side in range(SIDES):
+        cols = part_cols + side * EACH
+        col_live = (cols < N) | WHOLE
+        next_cols = cols + EACH
+        next_live = ((next_cols < N) | WHOLE) & (side + 1 < SIDES)
+        gain_kept = gain_ahead
+        gain_ahead = tl.load(gain_ptr + next_cols[None, :], mask=next_live[None, :], other=0.0)
+        # mul: y = rms_norm(x, gain, eps=1e-6, cast=olmo2);
+        x_2 = widen(part_at(room, x_ring * BLOCK_N + side * PIECE, x_ptr, PIECE, TILE))
+        mul_1 = mul(x_2, inv_rms_1)
+        # mul: y = rms_norm(x, gain, eps=1e-6, cast=olmo2);
+        gain = widen(gain_kept)
+        y = mul(mul_1, gain)
+        at = y_ptr + tl.multiple_of(row * y_stride, 8)
+        tl.store(at + cols[None, :], y.to(tl.bfloat16), mask=col_live[None, :])

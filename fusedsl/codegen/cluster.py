@@ -249,11 +249,11 @@ class _Statistics:
         recompute(self.body, self.kernel, largest.inputs[0], made.lines)
         made.lines.append(title(largest))
         piece = self.body.rounded(largest.inputs[0], made.lines)
-        maxima = f"column_maxima({piece}, col_live[None, :])"
+        maxima = f"column_maxima({piece}, col_live[None, :], EACH)"
         if self.body.stays:
             made.lines.append(f"{top} = warp_maxima({maxima})")
         else:
-            made.start.append(f"{top} = column_maxima(none, none > 0.0)")
+            made.start.append(f"{top} = column_maxima(none, none > 0.0, EACH)")
             made.lines.append(f"{top} = larger({top}, {maxima})")
             made.end.append(f"{top} = warp_maxima({top})")
         self._tell(made, top)
@@ -261,7 +261,7 @@ class _Statistics:
             made = self._begin([total])
         column = self.body.namer.fresh(largest.name)
         made.lines.append(
-            fragment("call", [column], "over_columns", [top, "col_live[None, :]", "TILE"])
+            fragment("call", [column], "over_columns", [top, "col_live[None, :]", "EACH", "TILE"])
         )
         self.body.values[largest.name] = Var(column, Layout.TILE)
         recompute(self.body, self.kernel, total.inputs[0], made.lines)
@@ -283,14 +283,14 @@ class _Statistics:
 
     def _sum(self, made: _Pass, state: str, lanes: str) -> None:
         """Sum what lanes hold, over all pieces, and tell it."""
-        sums = f"column_sums({lanes})"
+        sums = f"column_sums({lanes}, EACH)"
         if self.body.stays:
             made.lines.append(f"{state} = warp_sums({sums})")
         elif self.lean:
-            made.start.append(f"{state} = warp_sums(column_sums(none))")
+            made.start.append(f"{state} = warp_sums(column_sums(none, EACH))")
             made.lines.append(f"{state} += warp_sums({sums})")
         else:
-            made.start.append(f"{state} = column_sums(none)")
+            made.start.append(f"{state} = column_sums(none, EACH)")
             made.lines.append(f"{state} += {sums}")
             made.end.append(f"{state} = warp_sums({state})")
         self._tell(made, state)

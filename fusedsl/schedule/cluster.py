@@ -28,15 +28,16 @@ _LARGE, _WHOLE_DEVICE = 8, 100
 #: The most programs of a cluster.
 MOST_PROGRAMS = 16
 
-#: Columns of a part, the first that covers a row closely.
+#: Columns of a part, the widest first.
 _PARTS = (16384, 8192, 4096)
 
-#: The most that parts may cover of a row.
-_PADDED = 1.1
+#: A cluster lies on multiprocessors that lie together: so many at least, on most of a device.
+#: Clusters that leave too many of them idle, or too many threads without a column, do not pay.
+_TOGETHER, _FILLED = 16, 0.7
 
-#: Columns of a thread, and programs of a multiprocessor, where a cluster takes one row; and where
-#: it stays, with threads of a multiprocessor and the parts of its ring, of one tile and of two.
-_COLUMNS, _PER_SM = 64, 3
+#: Columns of a thread, and threads of a multiprocessor, where a cluster takes one row; and where
+#: it stays, with the parts of its ring, of one tile and of two.
+_COLUMNS, _THREADS = 64, 768
 _COLUMNS_STAYS, _THREADS_STAY, _STAGES = 32, 512, {1: 4, 2: 3}
 
 #: Columns of a thread at a time: as many as fit in its registers, and no more than this.
@@ -62,10 +63,10 @@ def pays_to_stay(plan: Plan, kernel: KernelPlan) -> bool:
     moved = _bytes_of_column(plan, kernel, Layout.TILE)
     vectors = _bytes_of_column(plan, kernel, Layout.ROW)
     room = REGISTERS // _THREADS_STAY // _COLUMNS_STAYS
-    large = kernel.cols.factor > _PARTS[0] * _LARGE
-    return (2 * vectors > moved or (large and vectors > 0)) and words_of_column(
-        plan, kernel
-    ) <= room
+    parts = -(-kernel.cols.factor // _PARTS[0])
+    large = parts > _LARGE and vectors > 0 and _filled(parts, 1) >= _FILLED
+    fits = words_of_column(plan, kernel) <= room
+    return fits and (2 * vectors > moved or large)
 
 
 def _bytes_of_column(plan: Plan, kernel: KernelPlan, layout: Layout) -> int:
@@ -82,8 +83,21 @@ def pays_in_cluster(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], targ
     if cols.factor < CLUSTER_COLUMNS and not is_shared(kernel):
         return False
     config = choose_cluster(plan, kernel, target)
-    covered = config.parts * config.block_n <= _PADDED * cols.factor
-    return covered and cluster_problem(plan, kernel, config, target) is None
+    used = _used(config, cols.factor, target)
+    return used >= _FILLED and cluster_problem(plan, kernel, config, target) is None
+
+
+def _used(config: TileConfig, cols: int, target: Target) -> float:
+    """Which share of a device's threads has columns."""
+    threads = _THREADS_STAY if config.programs else _THREADS
+    per_sm = max(1, threads // (config.warps * target.warp_size))
+    return cols / (config.parts * config.block_n) * _filled(config.parts, per_sm)
+
+
+def _filled(parts: int, per_sm: int) -> float:
+    """Which share of the programs of multiprocessors that lie together are in clusters."""
+    slots = per_sm * _TOGETHER
+    return slots // parts * parts / slots
 
 
 def words_of_column(plan: Plan, kernel: KernelPlan) -> int:
@@ -122,16 +136,15 @@ def _most_live(plan: Plan, steps: Sequence[Node]) -> int:
 def choose_cluster(plan: Plan, kernel: KernelPlan, target: Target) -> TileConfig:
     """Their configuration; `stages` are the parts of a ring, `programs` a persistent grid's."""
     found = [_config(plan, kernel, width, target) for width in _PARTS]
-    close = [c for c in found if c.parts * c.block_n <= _PADDED * kernel.cols.factor]
-    fits = [c for c in close if c.parts <= MOST_PROGRAMS]
-    return (fits or close or found)[0]
+    fits = [c for c in found if c.parts <= MOST_PROGRAMS] or found[:1]
+    return max(fits, key=lambda config: _used(config, kernel.cols.factor, target))
 
 
 def _config(plan: Plan, kernel: KernelPlan, width: int, target: Target) -> TileConfig:
     stays = pays_to_stay(plan, kernel)
     columns = _COLUMNS_STAYS if stays else _COLUMNS
     warps = width // (columns * target.warp_size)
-    per_sm = max(1, (_THREADS_STAY if stays else _PER_SM * 256) // (warps * target.warp_size))
+    per_sm = max(1, (_THREADS_STAY if stays else _THREADS) // (warps * target.warp_size))
     config = TileConfig(1, width, warps=warps, parts=-(-kernel.cols.factor // width))
     if stays:
         stages = _STAGES[len(plan.tiles_read(kernel))]
@@ -153,8 +166,7 @@ def cluster_variants(
     plan: Plan, kernel: KernelPlan, default: TileConfig, target: Target
 ) -> list[TileConfig]:
     """Configurations worth timing."""
-    widths = (replace(_config(plan, kernel, width, target)) for width in _PARTS)
-    found = [default, *widths]
+    found = [default, *(_config(plan, kernel, width, target) for width in _PARTS)]
     if default.programs:
         found += [replace(default, stages=default.stages + change) for change in (-1, 1)]
     else:

@@ -86,8 +86,28 @@ FORM = pytest.mark.parametrize("form", [RMS, LAYER, CHAIN, SUMS, RESIDUAL, SUMME
 @pytest.mark.parametrize("t", ["bf16", "fp16"])
 @pytest.mark.parametrize("rows", [1, 17, 4096])
 def test_clusters_share_long_rows(form: str, t: str, rows: int) -> None:
-    for n in (65536, 128256, 131072, 151936, 262144):
+    for n in (65536, 128256, 131072, 262144):
         assert forms(form, n, rows, t=t) == {Form.CLUSTER}, n
+
+
+@pytest.mark.parametrize(
+    ("form", "w", "taken"),
+    [
+        (SOFTMAX, "bf16", True),
+        (RMS, "bf16", True),
+        (RESIDUAL, "bf16", True),
+        (LAYER, "bf16", False),
+        (RMS, "fp32", False),
+    ],
+)
+def test_ten_programs_of_a_cluster_do_not_stay(form: str, w: str, taken: bool) -> None:
+    """They would leave six of sixteen multiprocessors idle."""
+    plan = planned(plan_of(form, 151936, w=w), {"M": 4096}, SM_90)
+    (kernel,) = plan.kernels
+    assert kernel.cluster == taken
+    if taken:
+        config = choose(plan, kernel, {"M": 4096}, SM_90, "specialised")
+        assert (config.parts, config.programs) == (10, 0)
 
 
 @pytest.mark.parametrize(

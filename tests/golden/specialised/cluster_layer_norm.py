@@ -235,11 +235,17 @@ def states_at(room, place, TOLD: tl.constexpr, READ: tl.constexpr, COUNT: tl.con
 
 
 @gluon.jit
-def shares_of(N, BLOCK_N: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr):
+def shares_of(
+    N, BLOCK_N: tl.constexpr, STRETCH: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr
+):
     """How many columns of a row each warp of the cluster has."""
     WARPS: tl.constexpr = tl.num_warps()
-    at = tl.arange(0, READ, tl.SliceLayout(0, TOLD)) * (BLOCK_N // WARPS)
-    return tl.maximum(tl.minimum(N - at, BLOCK_N // WARPS), 0).to(tl.float32)[None, :]
+    number = tl.arange(0, READ, tl.SliceLayout(0, TOLD))
+    at = number // WARPS * BLOCK_N + number % WARPS * STRETCH
+    held = at * 0
+    for i in tl.static_range(BLOCK_N // (WARPS * STRETCH)):
+        held += tl.maximum(tl.minimum(N - at - i * WARPS * STRETCH, STRETCH), 0)
+    return held.to(tl.float32)[None, :]
 
 
 @gluon.jit
@@ -249,10 +255,16 @@ def load_head(ptr, stride, row, cols):
 
 
 @gluon.jit
-def column_sums(x):
-    """Sums over what a thread holds of [1, columns], but for the 8 columns of a load: [warps, 256]."""
+def by_warps(x, EACH: tl.constexpr):
+    """[1, columns], of which a warp has every so many EACH, by warps and by columns of a load."""
     WARPS: tl.constexpr = tl.num_warps()
-    return tl.sum(tl.reshape(x, (WARPS, x.shape[1] // (256 * WARPS), 256)), 1)
+    return tl.reshape(x, (x.shape[1] // (EACH * WARPS), WARPS, EACH // 256, 256))
+
+
+@gluon.jit
+def column_sums(x, EACH: tl.constexpr):
+    """Sums over what a thread holds, but for the 8 columns of a load: [warps, 256]."""
+    return tl.sum(tl.sum(by_warps(x, EACH), 2), 0)
 
 
 @gluon.jit
@@ -278,14 +290,15 @@ def k0_add(
     LOADS: tl.constexpr = STAGES - LAG
     SLOTS: tl.constexpr = 2 * LAG + 2
     WARPS: tl.constexpr = tl.num_warps()
-    EACH: tl.constexpr = BLOCK_N // WARPS
+    # a warp has every so many columns EACH of them, which it copies at a time
+    EACH: tl.constexpr = 256
+    STRETCH: tl.constexpr = EACH
+    COPIES: tl.constexpr = BLOCK_N // (EACH * WARPS)
     x_ring: tl.constexpr = 0
     WORDS: tl.constexpr = 1 * STAGES * BLOCK_N // 512
     BARRIERS: tl.constexpr = WORDS + SLOTS * 2
     WHOLE: tl.constexpr = N % (PARTS * BLOCK_N) == 0
-    ROWS: tl.constexpr = tl.BlockedLayout([1, 8], [1, 32], [WARPS, 1], [1, 0])
-    none = tl.reshape(tl.full((WARPS, EACH), 0.0, tl.float32, ROWS), (1, EACH * WARPS))
-    TILE: tl.constexpr = none.type.layout
+    TILE: tl.constexpr = tl.BlockedLayout([1, 8], [1, 32], [1, WARPS], [1, 0])
     LANES: tl.constexpr = tl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0])
     TOLD: tl.constexpr = tl.BlockedLayout([1, READ // 32], [1, 32], [1, WARPS], [1, 0])
     OWNED: tl.constexpr = tl.SwizzledSharedLayout(1, 1, 1, [1, 0])
@@ -300,19 +313,19 @@ def k0_add(
     loaded = start + BARRIERS * 1024 + warp * 8
     told = start + BARRIERS * 1024 + STAGES * WARPS * 8
     # a warp loads the columns that it reads
-    loads = lane == 0
-    own_cols = own * BLOCK_N + warp * EACH + lane * 0
-    places = start + warp * (EACH * 2)
+    loads = lane < COPIES
+    own_cols = own * BLOCK_N + (lane * WARPS + warp) * EACH
+    places = start + (lane * WARPS + warp) * (EACH * 2)
     sizes = tl.maximum(tl.minimum(N - own_cols, EACH), 0) * 2
     first = (warp + lane) == 0
     for i in tl.static_range(STAGES):
-        make_barrier(loaded + i * (WARPS * 8), 1, lane == 0)
+        make_barrier(loaded + i * (WARPS * 8), COPIES, lane == 0)
     for i in tl.static_range(SLOTS):
         make_barrier(told + i * 8, 1, first)
     if not WHOLE:
         # past the row's end there are zeros: nothing is loaded there
-        for i in tl.static_range(1 * STAGES):
-            past = own_cols + lane * 8
+        for i in tl.static_range(COPIES * STAGES):
+            past = own * BLOCK_N + (i % COPIES * WARPS + warp) * EACH + lane * 8
             for j in tl.static_range(EACH // 256):
                 clear(start + i * (WARPS * EACH * 2) + (warp * EACH + lane * 8) * 2 + j * 512, past + j * 256 >= N)
     arrive_in_cluster(start)
@@ -335,7 +348,7 @@ def k0_add(
     head_cols = tl.max_contiguous(tl.arange(0, 32, tl.SliceLayout(0, TILE)), 8)
     head_live = head_cols < 32
     x_head_next = load_head(x_ptr, x_stride, min(group, M - 1), head_cols)
-    shares = shares_of(N, BLOCK_N, TOLD, READ)
+    shares = shares_of(N, BLOCK_N, STRETCH, TOLD, READ)
     wait_in_cluster(start)
     peer = tl.minimum(lane, PARTS - 1) + warp * 0
     tells = lane < PARTS
@@ -372,8 +385,8 @@ def k0_add(
             # row_moments: y = layer_norm(x, gain, shift);
             x_2 = widen(part_at(room, (x_ring + turn % STAGES) * BLOCK_N, x_ptr, BLOCK_N, TILE))
             mean_1_state0_lanes, mean_1_state1_lanes = moments_apart(x_2, col_live[None, :], mean_1_centre[:, None])
-            mean_1_state0 = warp_sums(column_sums(mean_1_state0_lanes))
-            mean_1_state1 = warp_sums(column_sums(mean_1_state1_lanes))
+            mean_1_state0 = warp_sums(column_sums(mean_1_state0_lanes, EACH))
+            mean_1_state1 = warp_sums(column_sums(mean_1_state1_lanes, EACH))
             tell(mine, mine_told, mean_1_state0, tells)
             tell(mine + 1 * 1024, mine_told, mean_1_state1, tells)
         if late >= 0:

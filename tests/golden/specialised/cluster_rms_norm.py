@@ -203,11 +203,17 @@ def states_at(room, place, TOLD: tl.constexpr, READ: tl.constexpr, COUNT: tl.con
 
 
 @gluon.jit
-def shares_of(N, BLOCK_N: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr):
+def shares_of(
+    N, BLOCK_N: tl.constexpr, STRETCH: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr
+):
     """How many columns of a row each warp of the cluster has."""
     WARPS: tl.constexpr = tl.num_warps()
-    at = tl.arange(0, READ, tl.SliceLayout(0, TOLD)) * (BLOCK_N // WARPS)
-    return tl.maximum(tl.minimum(N - at, BLOCK_N // WARPS), 0).to(tl.float32)[None, :]
+    number = tl.arange(0, READ, tl.SliceLayout(0, TOLD))
+    at = number // WARPS * BLOCK_N + number % WARPS * STRETCH
+    held = at * 0
+    for i in tl.static_range(BLOCK_N // (WARPS * STRETCH)):
+        held += tl.maximum(tl.minimum(N - at - i * WARPS * STRETCH, STRETCH), 0)
+    return held.to(tl.float32)[None, :]
 
 
 @gluon.jit
@@ -217,10 +223,16 @@ def load_head(ptr, stride, row, cols):
 
 
 @gluon.jit
-def column_sums(x):
-    """Sums over what a thread holds of [1, columns], but for the 8 columns of a load: [warps, 256]."""
+def by_warps(x, EACH: tl.constexpr):
+    """[1, columns], of which a warp has every so many EACH, by warps and by columns of a load."""
     WARPS: tl.constexpr = tl.num_warps()
-    return tl.sum(tl.reshape(x, (WARPS, x.shape[1] // (256 * WARPS), 256)), 1)
+    return tl.reshape(x, (x.shape[1] // (EACH * WARPS), WARPS, EACH // 256, 256))
+
+
+@gluon.jit
+def column_sums(x, EACH: tl.constexpr):
+    """Sums over what a thread holds, but for the 8 columns of a load: [warps, 256]."""
+    return tl.sum(tl.sum(by_warps(x, EACH), 2), 0)
 
 
 @gluon.jit
@@ -243,15 +255,17 @@ def k0_mul(
     """k0_mul: row_mean_square, inv_rms, mul, mul."""
     # PARTS programs, a cluster, share a row, each with BLOCK_N columns of it in shared memory
     WARPS: tl.constexpr = tl.num_warps()
-    # a warp takes its columns in SIDES pieces; those of all warps lie together in shared memory
+    # a warp has a stretch of columns, and takes EACH of them at a time
     PIECE: tl.constexpr = BLOCK_N // SIDES
     EACH: tl.constexpr = PIECE // WARPS
+    STRETCH: tl.constexpr = EACH * SIDES
+    COPIES: tl.constexpr = BLOCK_N // (EACH * WARPS)
     x_ring: tl.constexpr = 0
     WORDS: tl.constexpr = 1 * BLOCK_N // 512
     BARRIERS: tl.constexpr = WORDS + 1
     WHOLE: tl.constexpr = N % (PARTS * BLOCK_N) == 0
     ROWS: tl.constexpr = tl.BlockedLayout([1, 8], [1, 32], [WARPS, 1], [1, 0])
-    none = tl.reshape(tl.full((WARPS, EACH), 0.0, tl.float32, ROWS), (1, EACH * WARPS))
+    none = tl.reshape(tl.full((WARPS, EACH), 0.0, tl.float32, ROWS), (1, PIECE))
     TILE: tl.constexpr = none.type.layout
     LANES: tl.constexpr = tl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0])
     TOLD: tl.constexpr = tl.BlockedLayout([1, READ // 32], [1, 32], [1, WARPS], [1, 0])
@@ -266,17 +280,17 @@ def k0_mul(
     loaded = start + BARRIERS * 1024 + warp * 8
     told = start + BARRIERS * 1024 + WARPS * 8
     # a warp loads the columns that it reads
-    loads = lane < SIDES
-    own_cols = own * BLOCK_N + (warp * SIDES + lane) * EACH
+    loads = lane < COPIES
+    own_cols = own * BLOCK_N + warp * STRETCH + lane * EACH
     places = start + (lane * WARPS + warp) * (EACH * 2)
     sizes = tl.maximum(tl.minimum(N - own_cols, EACH), 0) * 2
     first = (warp + lane) == 0
-    make_barrier(loaded, SIDES, lane == 0)
+    make_barrier(loaded, COPIES, lane == 0)
     make_barrier(told, 1, first)
     if not WHOLE:
         # past the row's end there are zeros: nothing is loaded there
-        for i in tl.static_range(1 * SIDES):
-            past = own * BLOCK_N + (warp * SIDES + i % SIDES) * EACH + lane * 8
+        for i in tl.static_range(COPIES):
+            past = own * BLOCK_N + warp * STRETCH + i % COPIES * EACH + lane * 8
             for j in tl.static_range(EACH // 256):
                 clear(start + i * (WARPS * EACH * 2) + (warp * EACH + lane * 8) * 2 + j * 512, past + j * 256 >= N)
     arrive_in_cluster(start)
@@ -284,12 +298,12 @@ def k0_mul(
     source = x_ptr + row * x_stride + own_cols
     begin_load(places + x_ring * (BLOCK_N * 2), loaded, source, sizes, loads)
     part_cols = tl.arange(0, PIECE, tl.SliceLayout(0, TILE))
-    part_cols = own * BLOCK_N + part_cols // EACH * (EACH * SIDES) + part_cols % EACH
+    part_cols = own * BLOCK_N + part_cols // EACH * STRETCH + part_cols % EACH
     part_cols = tl.max_contiguous(tl.multiple_of(part_cols, 8), 8)
     part_live = (part_cols < N) | WHOLE
     cols = part_cols
     col_live = part_live
-    shares = shares_of(N, BLOCK_N, TOLD, READ)
+    shares = shares_of(N, BLOCK_N, STRETCH, TOLD, READ)
     wait_in_cluster(start)
     peer = tl.minimum(lane, PARTS - 1) + warp * 0
     tells = lane < PARTS
@@ -297,14 +311,14 @@ def k0_mul(
     mine_told = of_peer(told, peer)
     expect(told, 1 * PARTS * WARPS * 4, first)
     pass_barrier(loaded, 0)
-    row_mean_square_1_state0 = column_sums(none)
+    row_mean_square_1_state0 = column_sums(none, EACH)
     for side in range(SIDES):
         cols = part_cols + side * EACH
         col_live = (cols < N) | WHOLE
         # row_mean_square: y = rms_norm(x, gain, eps=1e-6, cast=olmo2);
         x = widen(part_at(room, x_ring * BLOCK_N + side * PIECE, x_ptr, PIECE, TILE))
         row_mean_square_1_state0_lanes = mean_square_lift(x)
-        row_mean_square_1_state0 += column_sums(row_mean_square_1_state0_lanes)
+        row_mean_square_1_state0 += column_sums(row_mean_square_1_state0_lanes, EACH)
     row_mean_square_1_state0 = warp_sums(row_mean_square_1_state0)
     tell(mine, mine_told, row_mean_square_1_state0, tells)
     # row vectors come a piece ahead

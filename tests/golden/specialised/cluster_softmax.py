@@ -224,11 +224,17 @@ def states_at(room, place, TOLD: tl.constexpr, READ: tl.constexpr, COUNT: tl.con
 
 
 @gluon.jit
-def shares_of(N, BLOCK_N: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr):
+def shares_of(
+    N, BLOCK_N: tl.constexpr, STRETCH: tl.constexpr, TOLD: tl.constexpr, READ: tl.constexpr
+):
     """How many columns of a row each warp of the cluster has."""
     WARPS: tl.constexpr = tl.num_warps()
-    at = tl.arange(0, READ, tl.SliceLayout(0, TOLD)) * (BLOCK_N // WARPS)
-    return tl.maximum(tl.minimum(N - at, BLOCK_N // WARPS), 0).to(tl.float32)[None, :]
+    number = tl.arange(0, READ, tl.SliceLayout(0, TOLD))
+    at = number // WARPS * BLOCK_N + number % WARPS * STRETCH
+    held = at * 0
+    for i in tl.static_range(BLOCK_N // (WARPS * STRETCH)):
+        held += tl.maximum(tl.minimum(N - at - i * WARPS * STRETCH, STRETCH), 0)
+    return held.to(tl.float32)[None, :]
 
 
 @gluon.jit
@@ -238,10 +244,16 @@ def load_head(ptr, stride, row, cols):
 
 
 @gluon.jit
-def column_sums(x):
-    """Sums over what a thread holds of [1, columns], but for the 8 columns of a load: [warps, 256]."""
+def by_warps(x, EACH: tl.constexpr):
+    """[1, columns], of which a warp has every so many EACH, by warps and by columns of a load."""
     WARPS: tl.constexpr = tl.num_warps()
-    return tl.sum(tl.reshape(x, (WARPS, x.shape[1] // (256 * WARPS), 256)), 1)
+    return tl.reshape(x, (x.shape[1] // (EACH * WARPS), WARPS, EACH // 256, 256))
+
+
+@gluon.jit
+def column_sums(x, EACH: tl.constexpr):
+    """Sums over what a thread holds, but for the 8 columns of a load: [warps, 256]."""
+    return tl.sum(tl.sum(by_warps(x, EACH), 2), 0)
 
 
 @gluon.jit
@@ -263,12 +275,11 @@ def larger(a, b):
 
 
 @gluon.jit
-def column_maxima(x, live):
+def column_maxima(x, live, EACH: tl.constexpr):
     """The largest values of what a thread holds, but for the 8 columns of a load; NaN if it holds
     one."""
-    WARPS: tl.constexpr = tl.num_warps()
-    x = tl.where(live, x, float("-inf"))
-    return tl.reduce(tl.reshape(x, (WARPS, x.shape[1] // (256 * WARPS), 256)), 1, larger)
+    x = by_warps(tl.where(live, x, float("-inf")), EACH)
+    return tl.reduce(tl.reduce(x, 2, larger), 0, larger)
 
 
 @gluon.jit
@@ -278,13 +289,15 @@ def warp_maxima(x):
 
 
 @gluon.jit
-def over_columns(x, live, TILE: tl.constexpr):
+def over_columns(x, live, EACH: tl.constexpr, TILE: tl.constexpr):
     """A value of each warp for the columns that it holds, [1, columns], with the lowest finite one
     for -inf: the exponentials of a warp that holds nothing else are zeros then."""
-    live = tl.reshape(live, (tl.num_warps(), live.shape[1] // tl.num_warps()))
-    WARP: tl.constexpr = tl.SliceLayout(1, live.type.layout)
-    x = tl.convert_layout(larger(x, -3.4028234663852886e38), WARP, assert_trivial=True)[:, None]
-    x = tl.reshape(tl.where(live, x, x), (1, live.shape[0] * live.shape[1]))
+    COLUMNS: tl.constexpr = live.shape[1]
+    live = tl.reshape(live, (COLUMNS // (EACH * tl.num_warps()), tl.num_warps(), EACH))
+    WARP: tl.constexpr = tl.SliceLayout(0, tl.SliceLayout(2, live.type.layout))
+    x = tl.convert_layout(larger(x, -3.4028234663852886e38), WARP, assert_trivial=True)
+    x = x[None, :, None]
+    x = tl.reshape(tl.where(live, x, x), (1, COLUMNS))
     return tl.convert_layout(x, TILE, assert_trivial=True)
 
 
@@ -305,15 +318,17 @@ def k0_mul(
     """k0_mul: row_max, sub, exp, row_sum, div, mul."""
     # PARTS programs, a cluster, share a row, each with BLOCK_N columns of it in shared memory
     WARPS: tl.constexpr = tl.num_warps()
-    # a warp takes its columns in SIDES pieces; those of all warps lie together in shared memory
+    # a warp has a stretch of columns, and takes EACH of them at a time
     PIECE: tl.constexpr = BLOCK_N // SIDES
     EACH: tl.constexpr = PIECE // WARPS
+    STRETCH: tl.constexpr = EACH * SIDES
+    COPIES: tl.constexpr = BLOCK_N // (EACH * WARPS)
     x_ring: tl.constexpr = 0
     WORDS: tl.constexpr = 1 * BLOCK_N // 512
     BARRIERS: tl.constexpr = WORDS + 2
     WHOLE: tl.constexpr = N % (PARTS * BLOCK_N) == 0
     ROWS: tl.constexpr = tl.BlockedLayout([1, 8], [1, 32], [WARPS, 1], [1, 0])
-    none = tl.reshape(tl.full((WARPS, EACH), 0.0, tl.float32, ROWS), (1, EACH * WARPS))
+    none = tl.reshape(tl.full((WARPS, EACH), 0.0, tl.float32, ROWS), (1, PIECE))
     TILE: tl.constexpr = none.type.layout
     LANES: tl.constexpr = tl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0])
     TOLD: tl.constexpr = tl.BlockedLayout([1, READ // 32], [1, 32], [1, WARPS], [1, 0])
@@ -328,17 +343,17 @@ def k0_mul(
     loaded = start + BARRIERS * 1024 + warp * 8
     told = start + BARRIERS * 1024 + WARPS * 8
     # a warp loads the columns that it reads
-    loads = lane < SIDES
-    own_cols = own * BLOCK_N + (warp * SIDES + lane) * EACH
+    loads = lane < COPIES
+    own_cols = own * BLOCK_N + warp * STRETCH + lane * EACH
     places = start + (lane * WARPS + warp) * (EACH * 2)
     sizes = tl.maximum(tl.minimum(N - own_cols, EACH), 0) * 2
     first = (warp + lane) == 0
-    make_barrier(loaded, SIDES, lane == 0)
+    make_barrier(loaded, COPIES, lane == 0)
     make_barrier(told, 1, first)
     if not WHOLE:
         # past the row's end there are zeros: nothing is loaded there
-        for i in tl.static_range(1 * SIDES):
-            past = own * BLOCK_N + (warp * SIDES + i % SIDES) * EACH + lane * 8
+        for i in tl.static_range(COPIES):
+            past = own * BLOCK_N + warp * STRETCH + i % COPIES * EACH + lane * 8
             for j in tl.static_range(EACH // 256):
                 clear(start + i * (WARPS * EACH * 2) + (warp * EACH + lane * 8) * 2 + j * 512, past + j * 256 >= N)
     arrive_in_cluster(start)
@@ -346,12 +361,12 @@ def k0_mul(
     source = x_ptr + row * x_stride + own_cols
     begin_load(places + x_ring * (BLOCK_N * 2), loaded, source, sizes, loads)
     part_cols = tl.arange(0, PIECE, tl.SliceLayout(0, TILE))
-    part_cols = own * BLOCK_N + part_cols // EACH * (EACH * SIDES) + part_cols % EACH
+    part_cols = own * BLOCK_N + part_cols // EACH * STRETCH + part_cols % EACH
     part_cols = tl.max_contiguous(tl.multiple_of(part_cols, 8), 8)
     part_live = (part_cols < N) | WHOLE
     cols = part_cols
     col_live = part_live
-    shares = shares_of(N, BLOCK_N, TOLD, READ)
+    shares = shares_of(N, BLOCK_N, STRETCH, TOLD, READ)
     wait_in_cluster(start)
     peer = tl.minimum(lane, PARTS - 1) + warp * 0
     tells = lane < PARTS
@@ -359,20 +374,20 @@ def k0_mul(
     mine_told = of_peer(told, peer)
     expect(told, 2 * PARTS * WARPS * 4, first)
     pass_barrier(loaded, 0)
-    row_max_1_state0 = column_maxima(none, none > 0.0)
+    row_max_1_state0 = column_maxima(none, none > 0.0, EACH)
     for side in range(SIDES):
         cols = part_cols + side * EACH
         col_live = (cols < N) | WHOLE
         # row_max: y = softmax(x);
         x = widen(part_at(room, x_ring * BLOCK_N + side * PIECE, x_ptr, PIECE, TILE))
-        row_max_1_state0 = larger(row_max_1_state0, column_maxima(x, col_live[None, :]))
+        row_max_1_state0 = larger(row_max_1_state0, column_maxima(x, col_live[None, :], EACH))
     row_max_1_state0 = warp_maxima(row_max_1_state0)
     tell(mine, mine_told, row_max_1_state0, tells)
-    row_sum_1_state0 = column_sums(none)
+    row_sum_1_state0 = column_sums(none, EACH)
     for side in range(SIDES):
         cols = part_cols + side * EACH
         col_live = (cols < N) | WHOLE
-        row_max_1 = over_columns(row_max_1_state0, col_live[None, :], TILE)
+        row_max_1 = over_columns(row_max_1_state0, col_live[None, :], EACH, TILE)
         # sub: y = softmax(x);
         x_2 = widen(part_at(room, x_ring * BLOCK_N + side * PIECE, x_ptr, PIECE, TILE))
         sub_1 = sub(x_2, row_max_1)
@@ -381,7 +396,7 @@ def k0_mul(
         # row_sum: y = softmax(x);
         exp_1_live = tl.where(col_live[None, :], exp_1, 0.0)
         row_sum_1_state0_lanes = sum_lift(exp_1_live)
-        row_sum_1_state0 += column_sums(row_sum_1_state0_lanes)
+        row_sum_1_state0 += column_sums(row_sum_1_state0_lanes, EACH)
     row_sum_1_state0 = warp_sums(row_sum_1_state0)
     tell(mine + 1 * 1024, mine_told, row_sum_1_state0, tells)
     pass_barrier(told, 0)

@@ -17,9 +17,12 @@ from fusedsl.schedule.sizes import PER_THREAD, REGISTERS, RESERVED
 from fusedsl.schedule.specialised import may_specialise
 from fusedsl.schedule.target import Target
 
-#: Rows of so many columns or more are taken so, and all that would be shared otherwise
-#: (`rows.is_shared`).
+#: Rows of so many columns or more are taken so, from half of them on those that do not start on
+#: boundaries of cache lines, and all that would be shared otherwise (`rows.is_shared`).
 CLUSTER_COLUMNS = 65536
+
+#: Columns of a cache line.
+_LINE = 64
 
 #: Programs of a large cluster are more than this: it is not portable, and needs so many
 #: multiprocessors close together as a whole device has.
@@ -35,17 +38,18 @@ _PARTS = (16384, 8192, 4096)
 #: Clusters that leave too many of them idle, or too many threads without a column, do not pay.
 _TOGETHER, _FILLED = 16, 0.7
 
-#: Columns of a thread, and threads of a multiprocessor, where a cluster takes one row; and where
-#: it stays, with the parts of its ring, of one tile and of two.
-_COLUMNS, _THREADS = 64, 768
+#: Columns of a thread, and threads of a multiprocessor, where a cluster takes one row, in any body
+#: and in a light one whose parts are whole; and where it stays, with the parts of its ring, of one
+#: tile and of two.
+_COLUMNS, _THREADS, _THREADS_WHOLE = 64, 768, 1024
 _COLUMNS_STAYS, _THREADS_STAY, _STAGES = 32, 512, {1: 4, 2: 3}
 
 #: Columns of a thread at a time: as many as fit in its registers, and no more than this.
 _PIECE = 32
 
-#: A body that takes no more words of a column than this takes all columns at a time, if it has row
-#: vectors: they come ahead of the statistics then.
-_LIGHT = 2
+#: A body that takes no more words of a column than this, and no more operations on it, takes all
+#: columns at a time, if it has row vectors: they come ahead of the statistics then.
+_LIGHT_WORDS, _LIGHT_OPERATIONS = 2, 4
 
 #: Columns that a thread loads at a time: 16 bytes. Those that a warp loads: a copy of 512 bytes.
 _VECTOR, _COPY = 8, 256
@@ -59,14 +63,23 @@ _SLOTS = 4
 
 def pays_to_stay(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a cluster had better stay and take row after row: its row vectors, which it reads
-    once then, are more than half of the bytes of a row, or it is a large one that has any."""
+    once then, are more than half of the bytes of a row, or it is a large one that has any and takes
+    more registers than a light body."""
     moved = _bytes_of_column(plan, kernel, Layout.TILE)
     vectors = _bytes_of_column(plan, kernel, Layout.ROW)
     room = REGISTERS // _THREADS_STAY // _COLUMNS_STAYS
     parts = -(-kernel.cols.factor // _PARTS[0])
     large = parts > _LARGE and vectors > 0 and _filled(parts, 1) >= _FILLED
     fits = words_of_column(plan, kernel) <= room
-    return fits and (2 * vectors > moved or large)
+    return fits and (2 * vectors > moved or (large and not _is_light(plan, kernel)))
+
+
+def _is_light(plan: Plan, kernel: KernelPlan) -> bool:
+    """Whether a body has row vectors, and registers for all columns of a thread at a time."""
+    vectors = _bytes_of_column(plan, kernel, Layout.ROW)
+    operations = sum(n.block.flops for n in kernel.steps if n.type.layout is Layout.TILE)
+    words = words_of_column(plan, kernel)
+    return vectors > 0 and words <= _LIGHT_WORDS and operations <= _LIGHT_OPERATIONS
 
 
 def _bytes_of_column(plan: Plan, kernel: KernelPlan, layout: Layout) -> int:
@@ -80,7 +93,8 @@ def pays_in_cluster(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], targ
     cols = kernel.cols
     if cols.symbol is not None or cols.factor % _VECTOR:
         return False
-    if cols.factor < CLUSTER_COLUMNS and not is_shared(kernel):
+    narrow = CLUSTER_COLUMNS if cols.factor % _LINE == 0 else CLUSTER_COLUMNS // 2 + 1
+    if cols.factor < narrow and not is_shared(kernel):
         return False
     config = choose_cluster(plan, kernel, target)
     used = _used(config, cols.factor, target)
@@ -141,10 +155,12 @@ def choose_cluster(plan: Plan, kernel: KernelPlan, target: Target) -> TileConfig
 
 
 def _config(plan: Plan, kernel: KernelPlan, width: int, target: Target) -> TileConfig:
-    stays = pays_to_stay(plan, kernel)
+    stays, light = pays_to_stay(plan, kernel), _is_light(plan, kernel)
     columns = _COLUMNS_STAYS if stays else _COLUMNS
     warps = width // (columns * target.warp_size)
-    per_sm = max(1, (_THREADS_STAY if stays else _THREADS) // (warps * target.warp_size))
+    whole = light and kernel.cols.factor % width == 0
+    threads = _THREADS_STAY if stays else _THREADS_WHOLE if whole else _THREADS
+    per_sm = max(1, threads // (warps * target.warp_size))
     config = TileConfig(1, width, warps=warps, parts=-(-kernel.cols.factor // width))
     if stays:
         stages = _STAGES[len(plan.tiles_read(kernel))]
@@ -153,7 +169,6 @@ def _config(plan: Plan, kernel: KernelPlan, width: int, target: Target) -> TileC
     registers = min(PER_THREAD // 8 * 8, registers)
     sides = 1
     needed = words_of_column(plan, kernel)
-    light = needed <= _LIGHT and _bytes_of_column(plan, kernel, Layout.ROW) > 0
     if not stays and not light:
         sides = columns // _PIECE
         while sides < columns // _VECTOR and columns // sides * needed > registers:

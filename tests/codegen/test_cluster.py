@@ -86,7 +86,7 @@ FORM = pytest.mark.parametrize("form", [RMS, LAYER, CHAIN, SUMS, RESIDUAL, SUMME
 @pytest.mark.parametrize("t", ["bf16", "fp16"])
 @pytest.mark.parametrize("rows", [1, 17, 4096])
 def test_clusters_share_long_rows(form: str, t: str, rows: int) -> None:
-    for n in (65536, 128256, 131072, 262144):
+    for n in (40008, 65536, 128256, 131072, 262144):
         assert forms(form, n, rows, t=t) == {Form.CLUSTER}, n
 
 
@@ -117,6 +117,8 @@ def test_ten_programs_of_a_cluster_do_not_stay(form: str, w: str, taken: bool) -
         (RMS, 32768),
         (LAYER, 32768),
         (SOFTMAX, 32768),
+        (RMS, 40960),
+        (SOFTMAX, 40960),
         (RMS, 131076),
         (RMS, 262152),
         (RMS, 1 << 20),
@@ -226,12 +228,14 @@ def test_a_file_that_stands_alone(form: str, numerics: str) -> None:
 
 def test_configurations() -> None:
     rows = {"M": 4096}
-    for form, n, stays in ((LAYER, 131072, True), (RMS, 131072, False), (RMS, 262144, True)):
+    for form, n, stays in ((LAYER, 131072, True), (RMS, 262144, False), (RESIDUAL, 262144, True)):
         plan = shared(form, n)
         (kernel,) = plan.kernels
         assert pays_to_stay(plan, kernel) == stays
         default = choose(plan, kernel, rows, SM_90, "specialised")
-        assert default.parts * default.block_n == n and default.stages == (4 if stays else 1)
+        assert default.parts * default.block_n == n and default.stages == (
+            1 if not stays else 3 if form is RESIDUAL else 4
+        )
         assert default.programs == (132 // default.parts * default.parts if stays else 0)
         every = candidates(plan, kernel, rows, SM_90, "specialised")
         assert every[0] == default and len(every) > 1

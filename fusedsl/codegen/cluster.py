@@ -394,7 +394,7 @@ class _ClusterBody(Body):
         return self.heads[key]
 
     def _is_kept(self, value: str, kind: TensorType) -> bool:
-        """Whether a row vector stays in registers."""
+        """Whether a row vector stays in registers, or comes a piece ahead."""
         if value in self.kept:
             return True
         held = sum(self.type_of(name).dtype.bytes for name in self.kept)

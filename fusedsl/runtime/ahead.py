@@ -144,8 +144,8 @@ def _element(plan: Plan, arg: Arg) -> str:
 
 def _constant(arg: Arg, kernel: str, plan: Plan, how: Schedule) -> Any:
     """The value of a compile-time argument."""
-    if arg.role == "stride":
-        return 1
+    if arg.role in ("stride", "fixed_stride"):
+        return plan.type_of(arg.value).cols.bind(how.env)
     return compile_time_value(arg, kernel, plan, how.configs, how.env)
 
 

@@ -76,7 +76,7 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
     turned = [name for name in heavy if name not in taking]
     left = (k for k in plan.kernels if k.name not in gone)
-    shared = [k.name for k in left if _in_cluster(plan, k, env, target)]
+    shared = [k.name for k in left if _in_cluster(plan, k, target)]
     names = (left.node.name for left in sums)
     return Change(tuple(names), tuple(gone), tuple(formed), tuple(turned), tuple(shared))
 
@@ -119,9 +119,9 @@ def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target:
     return can_take_turns(plan, kernel) and pays_in_turn(plan, kernel, env, target)
 
 
-def _in_cluster(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+def _in_cluster(plan: Plan, kernel: KernelPlan, target: Target) -> bool:
     """Whether clusters of programs had better share the rows of a row kernel."""
-    return can_share_in_cluster(plan, kernel) and pays_in_cluster(plan, kernel, env, target)
+    return can_share_in_cluster(plan, kernel) and pays_in_cluster(plan, kernel, target)
 
 
 def _goes(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:

@@ -344,7 +344,7 @@ class Preparation:
     def _number(self, kernel: KernelPlan, arg: Arg) -> Any:
         if arg.role == "rows":
             return kernel.rows.bind(self.env)
-        if arg.role == "stride":
+        if arg.role in ("stride", "fixed_stride"):
             return self.values[arg.value].row_stride
         return compile_time_value(arg, kernel.name, self.plan, self.configs, self.env)
 

@@ -6,7 +6,7 @@ registers, and tells the others its statistics there (measured on an H200; docs/
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fusedsl.fuse import KernelPlan, Plan, is_reduction
@@ -17,12 +17,9 @@ from fusedsl.schedule.sizes import PER_THREAD, REGISTERS, RESERVED
 from fusedsl.schedule.specialised import may_specialise
 from fusedsl.schedule.target import Target
 
-#: Rows of so many columns or more are taken so, from half of them on those that do not start on
-#: boundaries of cache lines, and all that would be shared otherwise (`rows.is_shared`).
+#: Rows of so many columns or more are taken so, and all that would be shared otherwise
+#: (`rows.is_shared`).
 CLUSTER_COLUMNS = 65536
-
-#: Columns of a cache line.
-_LINE = 64
 
 #: Programs of a large cluster are more than this: it is not portable, and needs so many
 #: multiprocessors close together as a whole device has.
@@ -88,13 +85,12 @@ def _bytes_of_column(plan: Plan, kernel: KernelPlan, layout: Layout) -> int:
     return sum(t.dtype.bytes for t in types if t.layout is layout)
 
 
-def pays_in_cluster(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+def pays_in_cluster(plan: Plan, kernel: KernelPlan, target: Target) -> bool:
     """Whether clusters had better share rows."""
     cols = kernel.cols
     if cols.symbol is not None or cols.factor % _VECTOR:
         return False
-    narrow = CLUSTER_COLUMNS if cols.factor % _LINE == 0 else CLUSTER_COLUMNS // 2 + 1
-    if cols.factor < narrow and not is_shared(kernel):
+    if cols.factor < CLUSTER_COLUMNS and not is_shared(kernel):
         return False
     config = choose_cluster(plan, kernel, target)
     used = _used(config, cols.factor, target)

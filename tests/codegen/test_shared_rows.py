@@ -70,7 +70,7 @@ def launch(
     for arg in source.args:
         if arg.role == "pointer":
             args.append(values[arg.value])
-        elif arg.role == "stride":
+        elif arg.role in ("stride", "fixed_stride"):
             args.append(values[arg.value].stride(0))
         elif arg.role == "rows":
             args.append(len(x))

@@ -95,8 +95,8 @@ def mul(a, b):
 
 @triton.jit(do_not_specialize=["M"])
 def k0_mul(
-    x_ptr, x_stride, y_ptr, y_stride, M, N: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, FAST: tl.constexpr,
+    x_ptr, x_stride: tl.constexpr, y_ptr, y_stride: tl.constexpr, M, N: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FAST: tl.constexpr,
 ):
     """k0_mul: row_max, sub, exp, row_sum, div, mul."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)

@@ -285,7 +285,8 @@ def k0_add(
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, READ: tl.constexpr, STAGES: tl.constexpr,
 ):
     """k0_add: row_moments, inv_rms, sub, mul, mul, add."""
-    # PARTS programs, a cluster, share a row, each with BLOCK_N columns of it in shared memory
+    # a cluster of PARTS programs, launched as such, shares a row: each has BLOCK_N columns of it in
+    # shared memory
     LAG: tl.constexpr = 1
     LOADS: tl.constexpr = STAGES - LAG
     SLOTS: tl.constexpr = 2 * LAG + 2

@@ -253,7 +253,8 @@ def k0_mul(
     PARTS: tl.constexpr, READ: tl.constexpr, SIDES: tl.constexpr,
 ):
     """k0_mul: row_mean_square, inv_rms, mul, mul."""
-    # PARTS programs, a cluster, share a row, each with BLOCK_N columns of it in shared memory
+    # a cluster of PARTS programs, launched as such, shares a row: each has BLOCK_N columns of it in
+    # shared memory
     WARPS: tl.constexpr = tl.num_warps()
     # a warp has a stretch of columns, and takes EACH of them at a time
     PIECE: tl.constexpr = BLOCK_N // SIDES

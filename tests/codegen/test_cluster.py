@@ -156,7 +156,7 @@ def test_all_norms_do(norm: str, tiles: int, w: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [STATES, AFTER, AHEAD, VECTORS])
-@pytest.mark.parametrize("n", [128256, 262144])
+@pytest.mark.parametrize("n", [128256])
 def test_heavy_bodies_build_without_spills(form: str, n: int, tmp_path: Path) -> None:
     plan = planned(plan_of(form, n, "fp16", "fp16"), {"M": 4096}, SM_90)
     report = build(plan, [SM_90], {"M": 4096}, tmp_path)
@@ -316,16 +316,13 @@ def configured(
     return TileConfig(1, block, warps=warps, parts=parts, sides=1 if n == 1024 else 2)
 
 
-@pytest.mark.parametrize("stages", [2, 3, 5])
-@pytest.mark.parametrize("rows", [1, 5, 12])
+@pytest.mark.parametrize(("stages", "rows"), [(2, 12), (3, 1), (5, 5)])
 @pytest.mark.parametrize("n", [1024, 2056])
 @STAYS
 @FORM
 def test_what_it_computes(
     form: str, n: int, rows: int, stages: int, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not stays and stages != 2:
-        pytest.skip("one row at a time")
     plan = shared(form, n, "bf16", "fp32" if stages == 3 or rows == 12 else "bf16")
     graph = plan.graph
     inputs = random_inputs(graph, {"M": rows}, seed=rows)
@@ -339,7 +336,7 @@ def test_what_it_computes(
         assert error(got, exact[name]) < bound, name
 
 
-@pytest.mark.parametrize("rows", [1, 5, 12])
+@pytest.mark.parametrize("rows", [1, 7])
 @STAYS
 @FORM
 def test_rows_from_the_last_to_the_first(

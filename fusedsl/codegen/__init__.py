@@ -22,6 +22,7 @@ from fusedsl.codegen.cluster import can_share_in_cluster
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.in_turn import can_take_turns
 from fusedsl.codegen.source import (
+    ALIGNMENT,
     COMPILE_TIME_ROLES,
     COUNTERS,
     Arg,
@@ -37,6 +38,7 @@ from fusedsl.codegen.source import (
 from fusedsl.codegen.specialised import can_specialise
 
 __all__ = [
+    "ALIGNMENT",
     "COMPILE_TIME_ROLES",
     "COUNTERS",
     "Arg",

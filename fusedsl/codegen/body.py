@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fusedsl.codegen.helpers import function_name, functions_of, parameters, title
 from fusedsl.codegen.names import Namer
 from fusedsl.codegen.scales import absorbed, unscaled
-from fusedsl.codegen.source import ALIGNED, Arg
+from fusedsl.codegen.source import ALIGNMENT, Arg
 from fusedsl.codegen.templates import constant, fragment
 from fusedsl.codegen.tiles import merge_states, store_pick, store_state
 from fusedsl.codegen.values import Load, Var, halved, joined
@@ -84,7 +84,7 @@ class Body:
         """The row-stride argument of a stored value; a compile-time one where that tells the
         compiler how many columns it may move at a time (`Arg`)."""
         cols = self.type_of(value).cols
-        tells = cols.symbol is None and cols.factor % 2 == 0 and cols.factor % ALIGNED != 0
+        tells = cols.symbol is None and cols.factor % 2 == 0 and cols.factor % ALIGNMENT != 0
         return self.arg("_stride", "fixed_stride" if tells else "stride", value)
 
     def tile_descriptor(self, value: str) -> str:

@@ -250,13 +250,8 @@ class _Statistics:
         made.lines.append(title(largest))
         piece = self.body.rounded(largest.inputs[0], made.lines)
         maxima = f"column_maxima({piece}, col_live[None, :], EACH)"
-        if self.body.stays:
-            made.lines.append(f"{top} = warp_maxima({maxima})")
-        else:
-            made.start.append(f"{top} = column_maxima(none, none > 0.0, EACH)")
-            made.lines.append(f"{top} = larger({top}, {maxima})")
-            made.end.append(f"{top} = warp_maxima({top})")
-        self._tell(made, top)
+        nothing = "column_maxima(none, none > 0.0, EACH)"
+        self._take(made, top, "warp_maxima", nothing, maxima, f"= larger({top}, {maxima})")
         if not self.body.stays:
             made = self._begin([total])
         column = self.body.namer.fresh(largest.name)
@@ -283,19 +278,29 @@ class _Statistics:
 
     def _sum(self, made: _Pass, state: str, lanes: str) -> None:
         """Sum what lanes hold, over all pieces, and tell it."""
-        sums = f"column_sums({lanes}, EACH)"
-        if self.body.stays:
-            made.lines.append(f"{state} = warp_sums({sums})")
-        elif self.lean:
-            made.start.append(f"{state} = warp_sums(column_sums(none, EACH))")
+        sums, nothing = f"column_sums({lanes}, EACH)", "column_sums(none, EACH)"
+        if self.lean and not self.body.stays:
+            made.start.append(f"{state} = warp_sums({nothing})")
             made.lines.append(f"{state} += warp_sums({sums})")
+            self._tell(made, state)
         else:
-            made.start.append(f"{state} = column_sums(none, EACH)")
-            made.lines.append(f"{state} += {sums}")
-            made.end.append(f"{state} = warp_sums({state})")
+            self._take(made, state, "warp_sums", nothing, sums, f"+= {sums}")
+
+    def _take(
+        self, made: _Pass, state: str, of_warp: str, nothing: str, found: str, joined: str
+    ) -> None:
+        """Take `found` of what a thread holds, `nothing` `joined` with it over all pieces, then
+        what the function `of_warp` makes of it over the warp, and tell it."""
+        if self.body.stays:
+            made.lines.append(f"{state} = {of_warp}({found})")
+        else:
+            made.start.append(f"{state} = {nothing}")
+            made.lines.append(f"{state} {joined}")
+            made.end.append(f"{state} = {of_warp}({state})")
         self._tell(made, state)
 
     def _tell(self, made: _Pass, state: str) -> None:
+        """Put a state to where the programs of the cluster find it, after the pass."""
         at = f"mine + {len(self.states)} * 1024" if self.states else "mine"
         made.end.append(f"tell({at}, mine_told, {state}, tells)")
         self.states.append(state)

@@ -30,7 +30,7 @@ SKELETON = frozenset(
         "warpgroup_mma", "warpgroup_mma_wait", "warpgroup_mma_init",
         "top", "above", "below", "above0", "above1", "below0",
         "below1", "columns", "columns_above", "columns_below", "first_cols", "parts", "mine",
-        "late", "row", "next_row", "late_row", "told", "at", "ahead", "head_cols", "head_live",
+        "late", "row", "told", "at", "ahead", "head_cols", "head_live",
         "TILE", "TOLD", "OWNED", "READ", "LAG", "LOADS", "SLOTS", "WARPS", "EACH", "WORDS",
         "BARRIERS", "WHOLE", "LANES", "warp", "room", "own_cols", "places", "sizes", "loaded",
         "source", "past", "j", "peer", "tells", "there", "there_told", "mine_told", "slot", "free",

@@ -14,8 +14,8 @@ COMPILE_TIME_ROLES = frozenset(
     {"dim", "tiles", "tiles_group", "tile_width", "config", "fixed_stride"}
 )
 
-#: What Triton looks at in a run-time integer: whether it is a multiple of this.
-ALIGNED = 16
+#: The divisibility and alignment that Triton specialises on, of integers and of pointers in bytes.
+ALIGNMENT = 16
 
 #: Counters of programs that have left their part of a sum, one for each tile: 32-bit integers.
 COUNTERS = 1024
@@ -42,7 +42,7 @@ class Arg:
             "<kernel>.words" (`words_of`: 64-bit integers that are zero when it starts);
         "stride": its row stride in elements;
         "fixed_stride": the same as a compile-time integer, of rows of an even number of columns
-            that is no multiple of `ALIGNED`: as a run-time integer it might be odd, for all that
+            that is no multiple of `ALIGNMENT`: as a run-time integer it might be odd, for all that
             Triton knows, and every column would be moved by itself;
         "descriptor": a tensor descriptor on it with the block shape `block` (BLOCK_M, BLOCK_N,
             BLOCK_K, WIDTH, HALF_N or integers; see `KernelSource.block_shape`); `view` reshapes

@@ -18,13 +18,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fusedsl.codegen import Arg, KernelSource, ProgramSource, column_tiles, compile_time_value
+from fusedsl.codegen import (
+    ALIGNMENT,
+    Arg,
+    KernelSource,
+    ProgramSource,
+    column_tiles,
+    compile_time_value,
+)
 from fusedsl.fuse import Plan
 from fusedsl.runtime.binding import padded_stride, streamed_names
 from fusedsl.schedule import Target, TileConfig, choose, usable_loop
-
-#: What Triton specialises pointers and strides on.
-_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def _describable(plan: Plan, arg: Arg, env: Mapping[str, int]) -> bool:
     written = plan.writer(arg.value) is not None and arg.value not in plan.graph.outputs
     padded = written or arg.value in streamed_names(plan)
     rows = padded_stride(columns, item) if padded else columns
-    return all(step * item % _ALIGNMENT == 0 for step in arg.steps(rows, columns))
+    return all(step * item % ALIGNMENT == 0 for step in arg.steps(rows, columns))
 
 
 def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
@@ -116,7 +120,7 @@ def job(kernel: KernelSource, plan: Plan, how: Schedule, file: Path) -> Job:
             signature[arg.name] = f"tensordesc<{_element(plan, arg)}[{block}]>"
         elif arg.role == "stride" and (columns := plan.type_of(arg.value).cols.bind(how.env)) != 1:
             signature[arg.name] = "i32"
-            if columns % _ALIGNMENT == 0:
+            if columns % ALIGNMENT == 0:
                 aligned.append(index)
         else:
             signature[arg.name] = "constexpr"

@@ -379,12 +379,12 @@ def _value(parameter: Parameter, arguments: Sequence[Any]) -> int:
 
 
 def _attributes(binary: Binary) -> Any:
-    wanted = [(_DEPENDENT_LAUNCH, 1)] * binary.pdl + [(_COOPERATIVE, 1)] * binary.cooperative
-    wanted += [(_CLUSTER, 1 << 32 | binary.cluster)] * (binary.cluster > 1)
+    wanted = [(_DEPENDENT_LAUNCH, 1, 0)] * binary.pdl + [(_COOPERATIVE, 1, 0)] * binary.cooperative
+    # a cluster's three dimensions, of 32 bits each
+    wanted += [(_CLUSTER, 1 << 32 | binary.cluster, 1)] * (binary.cluster > 1)
     made = (_Attribute * len(wanted))()
-    for attribute, (which, value) in zip(made, wanted, strict=True):
-        attribute.id, attribute.value[0] = which, value
-        attribute.value[1] = 1  # a cluster's third dimension; of no meaning to the others
+    for attribute, (which, *value) in zip(made, wanted, strict=True):
+        attribute.id, attribute.value[:2] = which, value
     return made
 
 

@@ -25,7 +25,7 @@ from triton.runtime import driver
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from fusedsl.codegen import KernelSource
+from fusedsl.codegen import ALIGNMENT, KernelSource
 from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.runtime import binaries
 from fusedsl.runtime.device import on_device, refuse_in_capture, target_of
@@ -38,9 +38,6 @@ Grid = tuple[int, int, int]
 
 #: The interpreter keeps the program being run in global state.
 _ONE_AT_A_TIME = threading.Lock()
-
-#: The divisibility and alignment that Triton specialises on.
-ALIGNMENT = 16
 
 
 def int_class(value: int) -> int:

@@ -75,8 +75,8 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     taking = {k.name for k in plan.kernels if k.name in formed or k.specialised}
     taking |= {r.name for k in plan.kernels if k.name in gone for r in readers(plan, k)}
     turned = [name for name in heavy if name not in taking]
-    left = (k for k in plan.kernels if k.name not in gone)
-    shared = [k.name for k in left if _in_cluster(plan, k, target)]
+    rest = (k for k in plan.kernels if k.name not in gone)
+    shared = [k.name for k in rest if _in_cluster(plan, k, target)]
     names = (left.node.name for left in sums)
     return Change(tuple(names), tuple(gone), tuple(formed), tuple(turned), tuple(shared))
 
@@ -90,9 +90,8 @@ def changed(plan: Plan, change: Change) -> Plan:
     gone = [k for k in plan.kernels if k.name in change.gone]
     formed = [k for k in plan.kernels if k.name in change.specialised]
     formed += [reader for kernel in gone for reader in readers(plan, kernel)]
-    forms = dict.fromkeys(change.in_turn, Form.IN_TURN) | dict.fromkeys(
-        change.cluster, Form.CLUSTER
-    )
+    forms = dict.fromkeys(change.in_turn, Form.IN_TURN)
+    forms |= dict.fromkeys(change.cluster, Form.CLUSTER)
     kernels = (replace(k, form=forms[k.name]) if k.name in forms else k for k in plan.kernels)
     plan = without(replace(plan, kernels=tuple(kernels)), gone, Form.SPECIALISED, formed)
     return alternate(plan)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fusedsl.codegen import (
+    ALIGNMENT,
     COMPILE_TIME_ROLES,
     COUNTERS,
     Arg,
@@ -32,7 +33,6 @@ from fusedsl.runtime.binding import (
 from fusedsl.runtime.device import target_of
 from fusedsl.runtime.gluon import layout_of
 from fusedsl.runtime.launch import (
-    ALIGNMENT,
     Grid,
     Kernel,
     Wanted,
@@ -270,11 +270,10 @@ class Preparation:
         config = self.configs[kernel.name]
         rows = -(-kernel.rows.bind(self.env) // config.block_m)
         if kernel.kind is Kind.ROW_REDUCTION:
-            if kernel.cluster and not config.programs:
-                return (rows * config.parts, 1, 1)
             if not kernel.cluster and not _shares_rows(kernel):
                 return (rows, 1, 1)
-            return (min(config.programs // config.parts, rows) * config.parts, 1, 1)
+            groups = min(config.programs // config.parts, rows) if config.programs else rows
+            return (groups * config.parts, 1, 1)
         width = config.block_n // 2 if kernel.paired else config.block_n
         tiles = rows * -(-kernel.cols.bind(self.env) // width) * config.split
         return (min(config.programs, tiles) if config.programs else tiles, 1, 1)

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from fusedsl.codegen import ALIGNMENT
 from fusedsl.runtime.cache import Entry
 from fusedsl.runtime.gluon import is_laid_out, layout_of
-from fusedsl.runtime.launch import ALIGNMENT, describe
+from fusedsl.runtime.launch import describe
 from fusedsl.runtime.load import load
 
 #: The fields of a descriptor that are described as they are.

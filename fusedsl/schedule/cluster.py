@@ -51,7 +51,7 @@ _LIGHT_WORDS, _LIGHT_OPERATIONS = 2, 4
 #: Columns that a thread loads at a time: 16 bytes. Those that a warp loads: a copy of 512 bytes.
 _VECTOR, _COPY = 8, 256
 
-#: Bytes of a unit of shared memory: one state of all warps, or all barriers.
+#: Bytes of a unit of shared memory: one state of all warps, 4 bytes each, or all barriers, 8 each.
 _UNIT = 1024
 
 #: Slots of states of a cluster that stays (`codegen/cluster.py` says why so many).
@@ -164,9 +164,8 @@ def _config(plan: Plan, kernel: KernelPlan, width: int, target: Target) -> TileC
     registers = REGISTERS // (per_sm * warps * target.warp_size) // 8 * 8
     registers = min(PER_THREAD // 8 * 8, registers)
     sides = 1
-    needed = words_of_column(plan, kernel)
     if not stays and not light:
-        sides = columns // _PIECE
+        sides, needed = columns // _PIECE, words_of_column(plan, kernel)
         while sides < columns // _VECTOR and columns // sides * needed > registers:
             sides *= 2
     programs = config.programs // config.parts * config.parts
@@ -198,7 +197,7 @@ def cluster_problem(
     whole = config.sides > 0 and not config.sides & (config.sides - 1) and piece % width == 0
     if config.block_m != 1 or not power or not whole or piece < max(width, 512):
         return f"parts of {config.block_m} x {config.block_n} for {config.warps} warps"
-    if config.block_n > 32 * width or (stays and config.sides != 1):
+    if config.block_n > target.warp_size * width or (stays and config.sides != 1):
         return f"{config.sides} pieces of {config.block_n} columns for {config.warps} warps"
     most = MOST_PROGRAMS if target.sms >= _WHOLE_DEVICE else _LARGE
     if cols % _VECTOR or config.parts * config.block_n < cols or not 1 < config.parts <= most:
@@ -207,7 +206,8 @@ def cluster_problem(
         return f"{config.stages} stages for {config.programs} programs"
     if config.programs % config.parts:
         return f"{config.programs} programs, {config.parts} to a row"
-    if (config.stages + 1) * config.warps > 128 or config.warps * config.parts > 256:
+    barriers, states = (config.stages + 1) * config.warps, config.warps * config.parts
+    if barriers > _UNIT // 8 or states > _UNIT // 4:
         return f"{config.stages} stages of {config.warps} warps"
     per_sm = max(1, -(-config.programs // target.sms))
     used = per_sm * (cluster_bytes(plan, kernel, config) + RESERVED)

@@ -75,8 +75,9 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 class Pointer:
     """Addresses in a flat tensor; of what lies outside, nothing may be read."""
 
-    def __init__(self, memory: torch.Tensor, at: Any = 0) -> None:
-        self.memory, self.at = memory, torch.as_tensor(at)
+    def __init__(self, tensor: torch.Tensor, at: Any = 0) -> None:
+        size = tensor.untyped_storage().nbytes() // tensor.element_size()
+        self.memory, self.at = tensor.as_strided((size,), (1,), 0), torch.as_tensor(at)
 
     @property
     def dtype(self) -> Any:
@@ -139,7 +140,6 @@ class Machine:
     def __init__(self, text: str, programs: int, warps: int, parts: int) -> None:
         self.programs, self.warps, self.parts = programs, warps, parts
         self.mine = threading.local()
-        self.lock = threading.Lock()
         lines = [line for line in text.split("\n") if not line.startswith("from triton")]
         self.names: dict[str, Any] = {
             "tl": self._language(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,13 @@ import torch
 from torch import Tensor
 
 import fusedsl
+from fusedsl.codegen import KernelSource, compile_time_value
 from fusedsl.fuse import CostModel, Plan, fuse
 from fusedsl.ir import Graph, evaluate, evaluate_eager, random_inputs
 from fusedsl.runtime.device import target_of
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.program import Options, Program, Stages
-from fusedsl.schedule import may_specialise
+from fusedsl.schedule import TileConfig, may_specialise
 
 DEVICE = "cuda" if torch.cuda.is_available() and not interprets() else "cpu"
 LOOPS = ("tma", "pointer")
@@ -27,6 +29,35 @@ ON_HOPPER = [
         not CUDA or not may_specialise(target_of(torch.device("cuda"))), reason="Hopper only"
     ),
 ]
+
+
+def calls_in(tree: ast.AST) -> set[str]:
+    """The functions that are called by their names alone."""
+    calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call))
+    return {function.id for function in calls if isinstance(function, ast.Name)}
+
+
+def functions_in(tree: ast.Module) -> set[str]:
+    """The functions that a file defines."""
+    return {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+
+def arguments(
+    kernel: KernelSource, plan: Plan, config: TileConfig, tensors: Mapping[str, Tensor], rows: int
+) -> list[Any]:
+    """The arguments of an emitted kernel, in order, tensors for pointers."""
+    found: list[Any] = []
+    for arg in kernel.args:
+        if arg.role == "pointer":
+            found.append(tensors[arg.value])
+        elif arg.role in ("stride", "fixed_stride"):
+            found.append(tensors[arg.value].stride(0))
+        elif arg.role == "rows":
+            found.append(rows)
+        else:
+            configs = {kernel.name: config}
+            found.append(compile_time_value(arg, kernel.name, plan, configs, {"M": rows}))
+    return found
 
 
 def planned_on_gpu(program: Program, rows: int) -> Plan:

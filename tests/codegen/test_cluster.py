@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fusedsl
-from fusedsl.codegen import cluster, compile_time_value, emit
+from fusedsl.codegen import cluster, emit
 from fusedsl.fuse import Form, Plan
 from fusedsl.ir import evaluate, random_inputs
 from fusedsl.runtime import engine, planning
@@ -31,7 +31,7 @@ from fusedsl.schedule import (
 )
 from fusedsl.schedule.cluster import cluster_bytes
 from tests.codegen.gluon_model import Machine, Pointer
-from tests.codegen.harness import error
+from tests.codegen.harness import arguments, calls_in, error, functions_in
 
 SM_90 = Target.parse("sm_90")
 RMS = """kernel norm(x: {t}[M, {n}], gain: weight {w}[{n}]) -> (y: {t}[M, {n}])
@@ -215,13 +215,8 @@ def test_emitted_text(name: str, form: str, golden: Callable[[str, str], None]) 
 def test_a_file_that_stands_alone(form: str, numerics: str) -> None:
     source = emit(shared(form, 131072), main_loop="specialised", numerics=numerics)
     tree = ast.parse(source.text)
-    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    called = {
-        n.func.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    }
-    assert called <= defined | {"range", "min", "max", "float"}
+    defined = functions_in(tree)
+    assert calls_in(tree) <= defined | {"range", "min", "max", "float"}
     assert {k.name for k in source.kernels} <= defined
     assert "triton.jit" not in source.text
 
@@ -282,19 +277,10 @@ def computed(
     shape, dtype = (rows, inputs["x"].shape[1]), inputs["x"].dtype
     made = {n: torch.full(shape, float("nan"), dtype=dtype) for n in kernel.plan.writes}
     tensors = {**inputs, **made}
-    args: list[Any] = []
-    for arg in kernel.args:
-        if arg.role == "pointer":
-            memory = tensors[arg.value]
-            args.append(Pointer(memory.as_strided((memory.untyped_storage().nbytes()
-                        // memory.element_size(),), (1,), 0)))  # fmt: skip
-        elif arg.role in ("stride", "fixed_stride"):
-            args.append(tensors[arg.value].stride(0))
-        elif arg.role == "rows":
-            args.append(rows)
-        else:
-            configs = {kernel.name: config}
-            args.append(compile_time_value(arg, kernel.name, plan, configs, {"M": rows}))
+    args = [
+        Pointer(arg) if isinstance(arg, torch.Tensor) else arg
+        for arg in arguments(kernel, plan, config, tensors, rows)
+    ]
     programs = config.programs or rows * config.parts
     Machine(source.text, programs, config.warps, config.parts).launch(kernel.name, args)
     return made
@@ -389,7 +375,7 @@ def test_names_of_users_do_not_hide_those_of_the_skeleton(name: str) -> None:
     text = f"kernel k({name}: bf16[M, 131072]) -> (y: bf16[M, 131072]) {{ y = softmax({name}); }}"
     plan = planned(fusedsl.compile(text).plan, {"M": 4096}, SM_90)
     tree = ast.parse(emit(plan, main_loop="specialised").text)
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = functions_in(tree)
     stored = {
         node.id
         for node in ast.walk(tree)

@@ -17,7 +17,7 @@ from fusedsl.codegen import emit
 from fusedsl.codegen.helpers import called_functions, function_name, source_of
 from fusedsl.codegen.kernels import COLUMNS
 from fusedsl.codegen.names import SKELETON
-from tests.codegen.harness import LOOPS
+from tests.codegen.harness import LOOPS, calls_in
 from tests.fuse.harness import plan_of
 
 #: Longest line of an emitted kernel; a masked load of a tile with long names is that long.
@@ -98,12 +98,7 @@ def test_helpers_come_once_and_before_their_callers(name: str, loop: str) -> Non
     order = [n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
     assert len(order) == len(set(order))
     for position, function in enumerate(functions(text).values()):
-        called = {
-            n.func.id
-            for n in ast.walk(function)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-        }
-        assert called & set(order) <= set(order[:position]), function.name
+        assert calls_in(function) & set(order) <= set(order[:position]), function.name
 
 
 @EACH

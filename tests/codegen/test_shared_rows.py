@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusedsl.codegen import compile_time_value, words, words_of
+from fusedsl.codegen import words, words_of
 from fusedsl.ir import evaluate, evaluate_eager
 from fusedsl.runtime.load import interprets
 from fusedsl.runtime.program import Options, Program
 from fusedsl.schedule import TileConfig
-from tests.codegen.harness import DEVICE, compiled, error, inputs_of
+from tests.codegen.harness import DEVICE, arguments, compiled, error, inputs_of
 
 pytestmark = pytest.mark.skipif(not interprets(), reason="the interpreter alone needs no waiting")
 
@@ -66,18 +66,8 @@ def launch(
         values[name] = torch.full(kind.concrete(env), math.nan, dtype=kind.dtype.torch)
     count = words(source.plan, config)
     values[words_of(source.name)] = torch.zeros(count, dtype=torch.int64)
-    args: list[Any] = []
-    for arg in source.args:
-        if arg.role == "pointer":
-            args.append(values[arg.value])
-        elif arg.role in ("stride", "fixed_stride"):
-            args.append(values[arg.value].stride(0))
-        elif arg.role == "rows":
-            args.append(len(x))
-        elif arg.name == "WAIT":
-            args.append(False)
-        else:
-            args.append(compile_time_value(arg, source.name, plan, {source.name: config}, env))
+    args = arguments(source, plan, config, values, len(x))
+    args[[arg.name for arg in source.args].index("WAIT")] = False
     for _ in range(times):
         fn[(config.programs, 1, 1)](*args)
     return program, {name: values[name] for name in graph.outputs}

@@ -15,6 +15,7 @@ from fusedsl.ir import Kind
 from fusedsl.runtime.build import build
 from fusedsl.runtime.planning import planned
 from fusedsl.schedule import Target
+from tests.codegen.harness import calls_in, functions_in
 from tests.fuse.harness import plan_of
 
 QKV = """kernel normed(x: bf16[M, 2048], g: weight bf16[2048], w: weight bf16[3072, 2048])
@@ -45,15 +46,10 @@ def test_emitted_text(name: str, text: str, golden: Callable[[str, str], None]) 
 def test_a_file_that_stands_alone(text: str, numerics: str) -> None:
     source = emit(specialised(text), main_loop="specialised", numerics=numerics)
     tree = ast.parse(source.text)
-    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    called = {
-        n.func.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    }
+    defined = functions_in(tree)
     known = {"range", "min", "fence_async_shared"}
     known |= {"warpgroup_mma", "warpgroup_mma_init", "warpgroup_mma_wait"}
-    assert called <= defined | known
+    assert calls_in(tree) <= defined | known
     assert {k.name for k in source.kernels} <= defined
     assert "triton.jit" not in source.text
     long = [n for n in source.text.split("\n") if len(n) > COLUMNS and "  # " not in n]

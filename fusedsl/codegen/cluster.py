@@ -46,7 +46,7 @@ from fusedsl.codegen.templates import expanded, fragment
 from fusedsl.codegen.values import Load, Var
 from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
 from fusedsl.ir import Gathers, HalvesOf, Kind, Layout, Node, TensorType
-from fusedsl.schedule import pays_to_stay
+from fusedsl.schedule import has_room_to_widen, pays_to_stay
 
 _CONFIG = ("BLOCK_N", "PARTS", "READ")
 
@@ -156,7 +156,7 @@ def emit_cluster(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emi
     """Emit a row kernel whose rows clusters of programs share."""
     stays = pays_to_stay(plan, kernel)
     body = _ClusterBody(plan, kernel, False, keep_roundings, "BLOCK_N" if stays else "PIECE")
-    body.stays = stays
+    body.stays, body.wide = stays, has_room_to_widen(plan, kernel)
     for tile in plan.tiles_read(kernel):
         ring = body.namer.fresh(f"{tile}_ring")
         body.rings[tile] = (ring, body.pointer(tile), body.stride(tile))
@@ -196,6 +196,7 @@ def emit_cluster(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emi
         "final": final,
         "centres": list(made.centres.values()),
         "kept": list(body.kept.values()),
+        "widened": body.widened,
         "heads": list(body.heads.values()),
         "columns": "rows64" in f"{made.passes}{after}{merge}{final}",
     }
@@ -367,12 +368,15 @@ class _ClusterBody(Body):
     and "part" where it is stored. `head`: its first columns are at hand. `rings`: name of the place
     in shared memory, pointer and stride of each tile that is loaded. `kept`: of each row vector
     that stays in registers, or comes a piece ahead, its name, pointer, and name where it is ahead.
+    `wide`: there are registers for one that stays in fp32; `widened` is its name.
     """
 
     stays: bool = False
     head: bool = False
     rings: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
     kept: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
+    wide: bool = False
+    widened: list[str] = field(default_factory=list[str])
 
     def _load_line(
         self, value: str, name: str, layout: Layout, kind: TensorType, offset: str
@@ -386,8 +390,10 @@ class _ClusterBody(Body):
             return fragment("load_tile_part", name, ring, pointer, turn)
         at_hand = self.stays or self.held == "part"
         if layout is Layout.ROW and not self.head and at_hand and self._is_kept(value, kind):
-            widen = "widen_here" if self.stays else "widen"
-            return fragment("call", [name], widen, [self.kept[value][0]])
+            kept = self.kept[value][0]
+            if kept in self.widened:
+                return f"{name} = {kept}"
+            return fragment("call", [name], "widen_here" if self.stays else "widen", [kept])
         return super()._load_line(value, name, layout, kind, offset)
 
     def _head(self, value: str) -> Load:
@@ -407,6 +413,8 @@ class _ClusterBody(Body):
             return False
         kept, ahead = (self.namer.fresh(f"{value}_{s}") for s in ("kept", "ahead"))
         self.kept[value] = kept, self.pointer(value), ahead
+        if self.stays and kind.dtype.bytes == 2 and not self.widened and self.wide:
+            self.widened.append(kept)
         return True
 
     def _store_tile(self, value: str, var: Var, dtype: str, lines: list[str]) -> None:

@@ -36,6 +36,7 @@ SKELETON = frozenset(
         "source", "past", "j", "peer", "tells", "there", "there_told", "mine_told", "slot", "free",
         "next_cols", "next_live", "widen_here", "shared_address", "of_peer", "make_barrier",
         "clear", "arrive_in_cluster", "wait_in_cluster", "expect", "pass_barrier", "begin_load",
+        "expect_cluster",
         "end_reads", "tell", "part_at", "states_at", "shares_of", "load_head", "column_sums",
         "by_warps", "COPIES", "STRETCH", "warp_sums", "larger", "column_maxima", "warp_maxima",
         "over_columns", "join_exps",

@@ -20,7 +20,7 @@
 """
 
 from fusedsl.schedule.classes import ROW_CLASSES, row_class
-from fusedsl.schedule.cluster import pays_in_cluster, pays_to_stay
+from fusedsl.schedule.cluster import has_room_to_widen, pays_in_cluster, pays_to_stay
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
 from fusedsl.schedule.in_turn import pays_in_turn
@@ -60,6 +60,7 @@ __all__ = [
     "choose",
     "family",
     "fills",
+    "has_room_to_widen",
     "is_resident",
     "is_shared",
     "may_specialise",

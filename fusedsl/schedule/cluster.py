@@ -74,9 +74,19 @@ def pays_to_stay(plan: Plan, kernel: KernelPlan) -> bool:
 def _is_light(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a body has row vectors, and registers for all columns of a thread at a time."""
     vectors = _bytes_of_column(plan, kernel, Layout.ROW)
-    operations = sum(n.block.flops for n in kernel.steps if n.type.layout is Layout.TILE)
     words = words_of_column(plan, kernel)
-    return vectors > 0 and words <= _LIGHT_WORDS and operations <= _LIGHT_OPERATIONS
+    return vectors > 0 and words <= _LIGHT_WORDS and _operations(kernel) <= _LIGHT_OPERATIONS
+
+
+def _operations(kernel: KernelPlan) -> float:
+    """Operations on each value of a tile."""
+    return sum(n.block.flops for n in kernel.steps if n.type.layout is Layout.TILE)
+
+
+def has_room_to_widen(plan: Plan, kernel: KernelPlan) -> bool:
+    """Whether there are registers for a row vector of 16 bits in fp32, where a cluster stays: one
+    tile is loaded, and little is done to it."""
+    return len(plan.tiles_read(kernel)) == 1 and _operations(kernel) <= _LIGHT_OPERATIONS
 
 
 def _bytes_of_column(plan: Plan, kernel: KernelPlan, layout: Layout) -> int:

@@ -151,6 +151,7 @@ class Machine:
         }
         exec("\n".join(lines), self.names)
         self.names |= {
+            "expect_cluster": lambda _, programs: self._launched(programs),
             "shared_address": lambda threads: threads * 0,
             "of_peer": lambda at, rank: at + (rank + 1) * _RANK,
             "make_barrier": self._make_barrier,
@@ -198,6 +199,9 @@ class Machine:
         broken = [e for e in failed if not isinstance(e, threading.BrokenBarrierError)]
         if failed:
             raise (broken or failed)[0]
+
+    def _launched(self, programs: Any) -> None:
+        assert int(programs) == self.parts, "launched in other clusters"
 
     # shared memory and barriers ----------------------------------------------------------------
     def _place(self) -> tuple[int, int]:

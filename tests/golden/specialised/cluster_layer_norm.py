@@ -106,6 +106,15 @@ def widen_here(x):
 
 
 @gluon.jit
+def expect_cluster(threads, programs):
+    """Stop the kernel where it was not launched in clusters of so many programs."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; mov.u32 $0, %cluster_nctaid.x; setp.ne.u32 p, $0, $2; @p trap; }",
+        "=&r,r,r", [threads, threads * 0 + programs], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
 def shared_address(threads):
     """Where shared memory starts. There is one allocation, so it starts there."""
     return tl.inline_asm_elementwise(
@@ -310,6 +319,7 @@ def k0_add(
     groups = tl.num_programs(0) // PARTS
     warp = tl.arange(0, WARPS, tl.SliceLayout(1, LANES))[:, None]
     lane = tl.arange(0, 32, tl.SliceLayout(0, LANES))[None, :]
+    expect_cluster(warp * 32 + lane, PARTS)
     start = shared_address(warp * 32 + lane)
     loaded = start + BARRIERS * 1024 + warp * 8
     told = start + BARRIERS * 1024 + STAGES * WARPS * 8
@@ -344,7 +354,7 @@ def k0_add(
     cols = part_cols
     col_live = part_live
     # row vectors stay in registers, as they are stored
-    gain_kept = tl.load(gain_ptr + cols[None, :], mask=col_live[None, :], other=0.0)
+    gain_kept = tl.load(gain_ptr + cols[None, :], mask=col_live[None, :], other=0.0).to(tl.float32)
     shift_kept = tl.load(shift_ptr + cols[None, :], mask=col_live[None, :], other=0.0)
     head_cols = tl.max_contiguous(tl.arange(0, 32, tl.SliceLayout(0, TILE)), 8)
     head_live = head_cols < 32
@@ -412,7 +422,7 @@ def k0_add(
             # mul: y = layer_norm(x, gain, shift);
             mul_1 = mul(sub_1, inv_rms_1)
             # mul: y = layer_norm(x, gain, shift);
-            gain = widen_here(gain_kept)
+            gain = gain_kept
             mul_2 = mul(mul_1, gain)
             # add: y = layer_norm(x, gain, shift);
             shift = widen_here(shift_kept)

@@ -95,6 +95,15 @@ def widen_here(x):
 
 
 @gluon.jit
+def expect_cluster(threads, programs):
+    """Stop the kernel where it was not launched in clusters of so many programs."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; mov.u32 $0, %cluster_nctaid.x; setp.ne.u32 p, $0, $2; @p trap; }",
+        "=&r,r,r", [threads, threads * 0 + programs], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@gluon.jit
 def shared_address(threads):
     """Where shared memory starts. There is one allocation, so it starts there."""
     return tl.inline_asm_elementwise(
@@ -340,6 +349,7 @@ def k0_mul(
     group = tl.program_id(0) // PARTS
     warp = tl.arange(0, WARPS, tl.SliceLayout(1, LANES))[:, None]
     lane = tl.arange(0, 32, tl.SliceLayout(0, LANES))[None, :]
+    expect_cluster(warp * 32 + lane, PARTS)
     start = shared_address(warp * 32 + lane)
     loaded = start + BARRIERS * 1024 + warp * 8
     told = start + BARRIERS * 1024 + WARPS * 8

@@ -49,7 +49,7 @@ class Value:
         return Value(-self.data)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return value.data if isinstance(value, Value) else value
 
 
@@ -59,13 +59,14 @@ def _method(name: str, swapped: bool) -> Callable[[Value, Any], Value]:
     def apply(self: Value, other: Any) -> Value:
         if isinstance(other, Pointer):
             return NotImplemented
-        pair = (_plain(other), self.data) if swapped else (self.data, _plain(other))
+        pair = (plain(other), self.data) if swapped else (self.data, plain(other))
         return Value(function(*pair))
 
     return apply
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "lshift", "rshift"):
+_WORDS = ("and_", "or_", "xor", "lshift", "rshift")
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", *_WORDS):
     setattr(Value, f"__{_name.rstrip('_')}__", _method(_name, False))
     setattr(Value, f"__r{_name.rstrip('_')}__", _method(_name, True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
@@ -84,18 +85,18 @@ class Pointer:
         return SimpleNamespace(element_ty=self.memory.dtype)
 
     def __add__(self, other: Any) -> Pointer:
-        return Pointer(self.memory, self.at + _plain(other))
+        return Pointer(self.memory, self.at + plain(other))
 
     def read(self, mask: Any = None, other: Any = 0.0) -> Value:
-        live = torch.as_tensor(True if mask is None else _plain(mask)).broadcast_to(self.at.shape)
-        found = torch.full(self.at.shape, _plain(other), dtype=self.memory.dtype)
+        live = torch.as_tensor(True if mask is None else plain(mask)).broadcast_to(self.at.shape)
+        found = torch.full(self.at.shape, plain(other), dtype=self.memory.dtype)
         assert (self.at[live] >= 0).all() and (self.at[live] < len(self.memory)).all()
         found[live] = self.memory[self.at[live]]
         return Value(found)
 
     def write(self, value: Any, mask: Any = None) -> None:
-        live = torch.as_tensor(True if mask is None else _plain(mask)).broadcast_to(self.at.shape)
-        data = torch.as_tensor(_plain(value)).to(self.memory.dtype).broadcast_to(self.at.shape)
+        live = torch.as_tensor(True if mask is None else plain(mask)).broadcast_to(self.at.shape)
+        data = torch.as_tensor(plain(value)).to(self.memory.dtype).broadcast_to(self.at.shape)
         self.memory[self.at[live]] = data[live]
 
 
@@ -106,14 +107,14 @@ class _Room:
     def __init__(self, size: int) -> None:
         self.memory = torch.full((size,), 0xFF, dtype=torch.uint8)
         self.pending: dict[int, list[tuple[int, torch.Tensor]]] = {}
-        self.barriers: dict[int, _Barrier] = {}
+        self.barriers: dict[int, Barrier] = {}
 
     def part(self, at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
         """So many values that start at a byte."""
         return self.memory[at : at + count * dtype.itemsize].view(dtype)
 
 
-class _Barrier:
+class Barrier:
     """Passed when `count` have arrived and no bytes are missing."""
 
     def __init__(self, count: int) -> None:
@@ -143,7 +144,7 @@ class Machine:
         lines = [line for line in text.split("\n") if not line.startswith("from triton")]
         self.names: dict[str, Any] = {
             "tl": self._language(),
-            "gluon": SimpleNamespace(jit=_jit),
+            "gluon": SimpleNamespace(jit=jit),
             "core": SimpleNamespace(PropagateNan=SimpleNamespace(ALL=None)),
             "range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
             "min": lambda a, b: Value(min(int(a), int(b))),
@@ -221,7 +222,7 @@ class Machine:
 
     def _make_barrier(self, at: Value, count: Any, which: Value) -> None:
         for (one,) in self._picked(which, at):
-            self.room.barriers[one] = _Barrier(int(count))
+            self.room.barriers[one] = Barrier(int(count))
 
     def _clear(self, place: Value, which: Value) -> None:
         for (at,) in self._picked(which, place):
@@ -297,12 +298,12 @@ class Machine:
             load=self._load,
             store=lambda at, value, mask=None: at.write(value, mask),
             **names,
-            **_functions(),
+            **functions(),
         )
 
 
-def _jit(function: Any = None, **options: Any) -> Any:
-    return function if function is not None else _jit
+def jit(function: Any = None, **options: Any) -> Any:
+    return function if function is not None else jit
 
 
 def _divisible(value: Value, by: int) -> Value:
@@ -311,12 +312,12 @@ def _divisible(value: Value, by: int) -> Value:
 
 
 def _unary(function: Any) -> Callable[[Any], Value]:
-    return lambda x: Value(function(_plain(x)))
+    return lambda x: Value(function(plain(x)))
 
 
 def _binary(function: Any) -> Callable[..., Value]:
     def apply(a: Any, b: Any, propagate_nan: Any = None) -> Value:
-        return Value(function(torch.as_tensor(_plain(a)), torch.as_tensor(_plain(b))))
+        return Value(function(torch.as_tensor(plain(a)), torch.as_tensor(plain(b))))
 
     return apply
 
@@ -326,40 +327,46 @@ def _reduce(given: Any, axis: int, combine: Any) -> Any:
     return Value(given.data.amax(axis))
 
 
-def _functions() -> dict[str, Any]:
+def functions() -> dict[str, Any]:
     def narrow(x: Any) -> torch.Tensor:
-        found = torch.as_tensor(_plain(x))
+        found = torch.as_tensor(plain(x))
         return found.float() if found.is_floating_point() else found
 
     return {
         "static_range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
         "multiple_of": _divisible,
         "max_contiguous": lambda value, by: value,
-        "arange": lambda start, end, layout: Value(torch.arange(start, end)),
+        "arange": lambda start, end, layout: Value(torch.arange(int(start), int(end))),
         "full": lambda shape, value, dtype, layout: Value(
-            torch.as_tensor(_plain(value)).to(dtype).broadcast_to(shape).clone()
+            torch.as_tensor(plain(value)).to(dtype).broadcast_to(tuple(map(int, shape))).clone()
         ),
         "where": lambda c, a, b: Value(
-            torch.where(torch.as_tensor(_plain(c)), narrow(a), narrow(b))
+            torch.where(torch.as_tensor(plain(c)), narrow(a), narrow(b))
         ),
         "maximum": _binary(torch.maximum),
         "minimum": _binary(torch.minimum),
         "abs": _unary(torch.abs),
         "rsqrt": _unary(torch.rsqrt),
-        "fma": lambda a, b, c: Value(_plain(a) * _plain(b) + _plain(c)),
+        "fma": lambda a, b, c: Value(plain(a) * plain(b) + plain(c)),
+        "cdiv": lambda a, b: Value(-(-plain(a) // plain(b))),
+        "zeros": lambda shape, dtype, layout: Value(torch.zeros(*map(int, shape), dtype=dtype)),
+        "permute": lambda x, order: Value(x.data.permute(*order)),
+        "split": lambda x: (Value(x.data[..., 0]), Value(x.data[..., 1])),
+        "min": lambda x, axis: Value(x.data.amin(axis)),
         "sum": lambda x, axis: Value(x.data.sum(axis)),
         "max": lambda x, axis: Value(x.data.amax(axis)),
         "reduce": _reduce,
-        "convert_layout": lambda value, layout, assert_trivial: value,
+        "convert_layout": lambda value, layout, assert_trivial=False: value,
         "exp": _unary(torch.exp),
         "exp2": _unary(torch.exp2),
         "floor": _unary(torch.floor),
-        "div_rn": lambda a, b: Value(_plain(a) / _plain(b)),
+        "div_rn": lambda a, b: Value(plain(a) / plain(b)),
         "reshape": lambda x, shape: Value(x.data.reshape(tuple(map(int, shape)))),
         "inline_asm_elementwise": lambda text, names, args, **options: args[0].to(torch.float32),
         "float32": torch.float32,
         "float16": torch.float16,
         "bfloat16": torch.bfloat16,
+        "int1": torch.bool,
         "int32": torch.int32,
         "int64": torch.int64,
     }

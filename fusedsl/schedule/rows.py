@@ -117,11 +117,13 @@ def choose_rows(
 
 def _resident(rows: int, cols: int, moments: bool, target: Target) -> TileConfig:
     """Elements per thread decide: 16 to 32 in flight hide memory latency, and a row over few warps
-    has few barriers in its reductions."""
+    has few barriers in its reductions. Four short rows without moments are one warp's."""
     most = MAX_THREADS // target.warp_size
     count, size = row_segments(cols)
     width = count * size
     per_warp = 512 if width <= RESIDENT_COLUMNS else 2048 if moments and width > 4096 else 1024
+    if 128 < width <= 256 and not moments:
+        per_warp = 1024
     block_m = max(1, min(32, power_of_two(rows), power_of_two(-(-1024 // width))))
     warps = max(1, min(most, block_m * width // per_warp))
     return TileConfig(block_m, power_of_two(cols), warps=1 << (warps.bit_length() - 1))

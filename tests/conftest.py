@@ -8,7 +8,8 @@ imported, so the choice is made here, before any test module is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by numpy as it is imported
@@ -16,7 +17,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by numpy as it is imp
 import pytest
 import torch
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+#: Folders of the tests of the stages whose coverage is measured.
+MEASURED = {TESTS / stage for stage in ("frontend", "fuse", "ir", "rewrite")}
 
 
 def _cuda_usable() -> bool:
@@ -53,6 +57,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(skip)
+
+
+def _is_of_coverage(tracer: object) -> bool:
+    """Say whether it is coverage's, not a debugger's."""
+    return type(tracer).__module__.partition(".")[0] == "coverage"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run the tests outside of MEASURED without coverage's tracer: it makes Python two to three
+    times slower. The marker ``no_cover`` takes away one of the two that a worker of xdist has."""
+    tracer = sys.gettrace()
+    if not _is_of_coverage(tracer) or not MEASURED.isdisjoint(item.path.parents):
+        return (yield)
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
+        _is_of_coverage(tracer)  # the tracer starts with a call, and this function's end is its
 
 
 @pytest.fixture(scope="session")

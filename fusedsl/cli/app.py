@@ -31,7 +31,7 @@ File = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; schemas in docs/cli.md.")]
 Dims = Annotated[
-    str | None, typer.Option("--dims", help="Sizes of symbolic dimensions: M=128,F=512.")
+    list[str] | None, typer.Option("--dims", help="Sizes of symbolic dimensions: M=128,F=512.")
 ]
 Numerics = Annotated[
     str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class Run:
 def run(
     graph: Graph,
     *,
-    dims: str | None,
+    dims: Sequence[str] | None,
     given: list[str],
     seed: int,
     device: str | None,

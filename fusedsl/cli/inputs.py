@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 31
 
 
-def parse_dims(text: str | None) -> dict[str, int]:
-    """`M=128,F=64` as a table. Raises FusedslError (F0105) with every malformed part."""
+def parse_dims(given: str | Sequence[str] | None) -> dict[str, int]:
+    """`M=128,F=64` as a table, or several such texts as one. Raises FusedslError (F0105) with every
+    malformed part, and with every dimension that is given two sizes."""
     bag = Diagnostics()
     dims: dict[str, int] = {}
-    for part in filter(None, (p.strip() for p in (text or "").split(","))):
+    text = given if isinstance(given, str) else ",".join(given or ())
+    for part in filter(None, (p.strip() for p in text.split(","))):
         match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*(\d+)", part)
         if match is None or not 0 < int(match[2]) < _LARGEST:
             bag.add(
@@ -34,8 +36,16 @@ def parse_dims(text: str | None) -> dict[str, int]:
                     fix="for example --dims M=128,F=512",
                 )
             )
-        else:
-            dims[match[1]] = int(match[2])
+        elif dims.setdefault(match[1], int(match[2])) != int(match[2]):
+            bag.add(
+                Diagnostic(
+                    "F0105",
+                    f"--dims gives '{match[1]}' two sizes",
+                    expected=f"one size, such as {match[1]}={dims[match[1]]}",
+                    got=f"{match[1]}={dims[match[1]]} and {part}",
+                    fix="leave one of them out",
+                )
+            )
     bag.raise_if_any()
     return dims
 

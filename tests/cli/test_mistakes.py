@@ -40,6 +40,8 @@ MISTAKES = {
     "another kind of file": (["explain", "README.md"], "F0102"),
     "a folder": (["run", "examples"], "F0102"),
     "dims: no number": (["explain", LLAMA, "--dims", "M=many"], "F0105"),
+    "dims: two sizes": (["explain", LLAMA, "--dims", "M=1,M=2"], "F0105"),
+    "dims: twice": (["explain", LLAMA, "--dims", "M=1", "--dims", "M=2"], "F0105"),
     "dims: zero": (["explain", LLAMA, "--dims", "M=0"], "F0105"),
     "dims: no name": (["explain", LLAMA, "--dims", "128"], "F0105"),
     "dims: unknown": (["explain", LLAMA, "--dims", "N=128"], "F0404"),

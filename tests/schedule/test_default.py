@@ -207,6 +207,17 @@ def test_rows_beyond_the_resident_width_are_looped_or_shared(target: Target) -> 
                     assert config.block_n <= LOOPED_OTHERS
 
 
+@pytest.mark.parametrize(
+    ("call", "n", "warps"),
+    [("rms_norm(x, g)", 256, 1), ("rms_norm(x, g)", 384, 2), ("layer_norm(x, g)", 256, 2)],
+)
+def test_four_short_rows_without_moments_are_one_warps(call: str, n: int, warps: int) -> None:
+    text = f"kernel k(x: bf16[M, {n}], g: bf16[{n}]) -> (y: bf16[M, {n}]) {{ y = {call}; }}"
+    plan = plan_of(text)
+    config = choose(plan, plan.kernels[0], {"M": 4096}, Target.parse("sm_90"), "tma")
+    assert (config.block_m, config.warps) == (4, warps)
+
+
 @ON_EACH
 def test_symbolic_columns(target: Target) -> None:
     plan = plan_of("kernel k(x: bf16[M, N]) -> (y: bf16[M, N]) { y = softmax(x); }")

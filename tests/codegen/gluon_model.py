@@ -142,14 +142,7 @@ class Machine:
         self.programs, self.warps, self.parts = programs, warps, parts
         self.mine = threading.local()
         lines = [line for line in text.split("\n") if not line.startswith("from triton")]
-        self.names: dict[str, Any] = {
-            "tl": self._language(),
-            "gluon": SimpleNamespace(jit=jit),
-            "core": SimpleNamespace(PropagateNan=SimpleNamespace(ALL=None)),
-            "range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
-            "min": lambda a, b: Value(min(int(a), int(b))),
-            "max": lambda a, b: Value(max(int(a), int(b))),
-        }
+        self.names = names_beside(self._language())
         exec("\n".join(lines), self.names)
         self.names |= {
             "expect_cluster": lambda _, programs: self._launched(programs),
@@ -300,6 +293,18 @@ class Machine:
             **names,
             **functions(),
         )
+
+
+def names_beside(language: Any) -> dict[str, Any]:
+    """What an emitted file finds beside its own functions."""
+    return {
+        "tl": language,
+        "gluon": SimpleNamespace(jit=jit),
+        "core": SimpleNamespace(PropagateNan=SimpleNamespace(ALL=None)),
+        "range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
+        "min": lambda a, b: Value(min(int(a), int(b))),
+        "max": lambda a, b: Value(max(int(a), int(b))),
+    }
 
 
 def jit(function: Any = None, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tests.codegen.gluon_model import Barrier, Value, functions, jit
+from tests.codegen.gluon_model import Barrier, Value, functions, names_beside
 
 
 class Descriptor:
@@ -99,13 +99,7 @@ class Machine:
         self.programs, self.together = programs, together
         self.mine = threading.local()
         lines = text[text.index("@gluon.jit") :]
-        self.names: dict[str, Any] = {
-            "tl": self._language(),
-            "gluon": SimpleNamespace(jit=jit),
-            "core": SimpleNamespace(PropagateNan=SimpleNamespace(ALL=None)),
-            "range": lambda *ends: (Value(i) for i in range(*map(int, ends))),
-            "min": lambda a, b: Value(min(int(a), int(b))),
-            "max": lambda a, b: Value(max(int(a), int(b))),
+        self.names = names_beside(self._language()) | {
             "fence_async_shared": lambda: None,
             "mbarrier": SimpleNamespace(
                 MBarrierLayout=lambda: "barriers",

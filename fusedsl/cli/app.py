@@ -11,8 +11,15 @@ from typing import Annotated, Any, TypeVar, cast
 import typer
 
 from fusedsl.cli import judge, language, mcp
-from fusedsl.cli.mend import Mended, mend
-from fusedsl.cli.output import failure, note, print_errors, print_json, print_table, table
+from fusedsl.cli.mend import Mended, mend, print_mended
+from fusedsl.cli.output import (
+    failure,
+    note,
+    plan_text,
+    print_build,
+    print_errors,
+    print_json,
+)
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
 app = typer.Typer(
@@ -107,7 +114,7 @@ def check(
                 mended.append(mend(file, write=fix and not diff))
                 found += mended[-1].left
                 if not as_json:
-                    _print_mended(mended[-1], diff)
+                    print_mended(mended[-1], diff)
                 continue
             _load(file)
         except FusedslError as error:
@@ -122,19 +129,6 @@ def check(
         print_json({**(failure(found) if found else {"ok": True, "diagnostics": []}), **changes})
     if found:
         raise typer.Exit(1)
-
-
-def _print_mended(result: Mended, diff: bool) -> None:
-    if diff:
-        typer.echo(result.diff, nl=False)
-    elif result.file == "-":
-        typer.echo(result.text, nl=False)
-    elif result.applied:
-        typer.echo(f"{result.file}: {len(result.applied)} fixed: {'; '.join(result.applied)}")
-    elif not result.left:
-        typer.echo(f"{result.file}: ok")
-    if result.left:
-        print_errors(FusedslError(result.left, result.text), as_json=False)
 
 
 @app.command(epilog="Example: fusedsl explain examples/nemotron_mlp.fdsl --dims M=8192")
@@ -175,7 +169,7 @@ def show(
         sizes = parse_dims(dims)
         text = program.source if main_loop is None else program.source_for(main_loop, dims=sizes)
     else:
-        text = _plan_text(program) if stage == "plan" else str(program.graph(stage))
+        text = plan_text(program) if stage == "plan" else str(program.graph(stage))
     if as_json:
         print_json({"name": program.name, "stage": stage, "text": text})
     else:
@@ -332,24 +326,9 @@ def build(
     if as_json:
         print_json(report.to_json())
     else:
-        _print_build(report, out)
+        print_build(report, out)
     if not report.ok:
         raise typer.Exit(1)
-
-
-def _print_build(report: Any, out: Path) -> None:
-    numbers = ("registers", "spills", "shared memory", "of")
-    rows = table("target", "kernel", *numbers, numbers=numbers)
-    for k in report.kernels:
-        if k.error is None:
-            sizes = (f"{k.shared_memory:,}", f"{k.shared_limit:,}")
-            rows.add_row(k.target, k.kernel, str(k.registers), str(k.spills), *sizes)
-        else:
-            rows.add_row(k.target, k.kernel, "failed")
-    print_table(rows)
-    typer.echo(f"in {out}")
-    if not report.ok:
-        print_errors(FusedslError(report.diagnostics), as_json=False)
 
 
 @app.command(epilog='Example: fusedsl tune examples/llama_mlp.fdsl --shapes "M=16;M=8192"')
@@ -366,6 +345,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Time a program's kernels in a few configurations and keep the fastest for later processes."""
+    from fusedsl.cli.tune import print_tuned
     from fusedsl.cli.tune import tune as tune_shapes
 
     program = _compile(file, numerics)
@@ -373,22 +353,7 @@ def tune(
     if as_json:
         print_json({"ok": True, "name": program.name, "kernels": [x.to_json() for x in lines]})
     else:
-        _print_tuned(lines)
-
-
-def _print_tuned(lines: list[Any]) -> None:
-    from fusedsl.cli.tune import brief
-
-    numbers = ("default ms", "tuned ms", "of default")
-    rows = table("dims", "kernel", *numbers, "configuration", "tried", numbers=numbers)
-    for line in lines:
-        k = line.found
-        dims = ", ".join(f"{name}={size}" for name, size in line.dims.items())
-        times = (f"{k.default_ms:.4f}", f"{k.ms:.4f}", f"{k.ms / k.default_ms:.3f}")
-        rows.add_row(dims, k.kernel, *times, brief(k.config), str(len(k.trials)))
-    print_table(rows)
-    if not all(line.found.saved for line in lines):
-        note("warning: the cache folder cannot be written: nothing is kept")
+        print_tuned(lines)
 
 
 judge.register(app)
@@ -408,19 +373,6 @@ def _compile(file: str, numerics: str) -> Any:
     import fusedsl
 
     return fusedsl.compile(_load(file), numerics=numerics)
-
-
-def _plan_text(program: Any) -> str:
-    """The graph that was planned, with a comment above each kernel's nodes."""
-    plan = program.plan
-    lines = [str(plan.graph).rstrip(), ""]
-    if plan.bind:
-        lines.append(f"# once per binding: {', '.join(n.name for n in plan.bind)}")
-    for kernel in plan.kernels:
-        lines.append(f"# {kernel.name} ({kernel.kind.value}, {kernel.rows} x {kernel.cols}):")
-        lines.append(f"#   {', '.join(kernel.reads)} -> {', '.join(kernel.writes)}")
-        lines.append(f"#   {', '.join(kernel.blocks)}")
-    return "\n".join(lines)
 
 
 def _not_allowed(option: str, got: str, choices: tuple[str, ...]) -> Diagnostic:

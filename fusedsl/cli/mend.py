@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from fusedsl.cli.output import print_errors
 from fusedsl.diagnostics import Diagnostic, FusedslError
 
 
@@ -109,3 +112,17 @@ def _diff(file: str, old: str, new: str) -> str:
         old.splitlines(keepends=True), new.splitlines(keepends=True), file, file
     )
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def print_mended(result: Mended, diff: bool) -> None:
+    """What became of a file; with `diff` the changes themselves."""
+    if diff:
+        typer.echo(result.diff, nl=False)
+    elif result.file == "-":
+        typer.echo(result.text, nl=False)
+    elif result.applied:
+        typer.echo(f"{result.file}: {len(result.applied)} fixed: {'; '.join(result.applied)}")
+    elif not result.left:
+        typer.echo(f"{result.file}: ok")
+    if result.left:
+        print_errors(FusedslError(result.left, result.text), as_json=False)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fusedsl.cli.inputs import complete_dims, find_device, parse_shapes
+from fusedsl.cli.output import note, print_table, table
 from fusedsl.diagnostics import Diagnostic, FusedslError
 from fusedsl.schedule import TileConfig
 
@@ -78,3 +79,17 @@ def brief(config: TileConfig) -> str:
     if config.programs:
         rest += f" p{config.programs}"
     return f"{tile} {rest} g{config.group_m}" if config.block_k else f"{tile} w{config.warps}"
+
+
+def print_tuned(lines: list[Line]) -> None:
+    """A row for each kernel at each shape."""
+    numbers = ("default ms", "tuned ms", "of default")
+    rows = table("dims", "kernel", *numbers, "configuration", "tried", numbers=numbers)
+    for line in lines:
+        k = line.found
+        dims = ", ".join(f"{name}={size}" for name, size in line.dims.items())
+        times = (f"{k.default_ms:.4f}", f"{k.ms:.4f}", f"{k.ms / k.default_ms:.3f}")
+        rows.add_row(dims, k.kernel, *times, brief(k.config), str(len(k.trials)))
+    print_table(rows)
+    if not all(line.found.saved for line in lines):
+        note("warning: the cache folder cannot be written: nothing is kept")

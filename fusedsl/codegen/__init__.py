@@ -9,6 +9,7 @@
 | `specialised` | specialised projections, in Gluon |
 | `in_turn` | those of two groups on tiles of their own |
 | `cluster` | row kernels whose rows clusters of programs share, in Gluon |
+| `cluster_body` | how these load and store |
 | `body` | loads, calls and stores of a kernel's nodes |
 | `tiles` | per-tile states and picks of a projection's epilogue |
 | `scales` | factors that a statistic applies once for each row |

@@ -29,8 +29,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusedsl.codegen.body import Body
 from fusedsl.codegen.centres import HEAD_COLUMNS, at_head, centre_of_columns, unbound
+from fusedsl.codegen.cluster_body import ClusterBody
 from fusedsl.codegen.helpers import function_name, title
 from fusedsl.codegen.kernels import Emitted, finish
 from fusedsl.codegen.specialised import LANGUAGE, speaks_gluon
@@ -43,17 +43,14 @@ from fusedsl.codegen.statistics import (
     take_apart,
 )
 from fusedsl.codegen.templates import expanded, fragment
-from fusedsl.codegen.values import Load, Var
+from fusedsl.codegen.values import Var
 from fusedsl.fuse import KernelPlan, Plan, is_pick, is_reduction
-from fusedsl.ir import Gathers, HalvesOf, Kind, Layout, Node, TensorType
+from fusedsl.ir import Gathers, HalvesOf, Kind, Layout, Node
 from fusedsl.schedule import has_room_to_widen, pays_to_stay
 
 _CONFIG = ("BLOCK_N", "PARTS", "READ")
 
 _FUNCTIONS = "row_reduction/cluster_functions.jinja"
-
-#: Bytes of row vectors, for each column, that stay in registers from row to row, or come ahead.
-_KEPT_BYTES = 4
 
 #: States that a thread sums, for 8 columns each, over the pieces of a part; of more, each piece is
 #: summed over the warp at once.
@@ -64,9 +61,6 @@ _LANGUAGE = LANGUAGE | {"div_rn"}
 
 #: The most tiles that are loaded, and that are stored.
 _TILES = 2
-
-#: Turns by the row at hand: the one that is reduced, and the one that is stored.
-_TURNS = {"next": "turn", "part": "late"}
 
 
 def can_share_in_cluster(plan: Plan, kernel: KernelPlan) -> bool:
@@ -155,7 +149,7 @@ class _Pass:
 def emit_cluster(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) -> Emitted:
     """Emit a row kernel whose rows clusters of programs share."""
     stays = pays_to_stay(plan, kernel)
-    body = _ClusterBody(plan, kernel, False, keep_roundings, "BLOCK_N" if stays else "PIECE")
+    body = ClusterBody(plan, kernel, False, keep_roundings, "BLOCK_N" if stays else "PIECE")
     body.stays, body.wide = stays, has_room_to_widen(plan, kernel)
     for tile in plan.tiles_read(kernel):
         ring = body.namer.fresh(f"{tile}_ring")
@@ -213,7 +207,7 @@ class _Statistics:
     stored. `lean`: states are summed over the warp piece by piece.
     """
 
-    body: _ClusterBody
+    body: ClusterBody
     kernel: KernelPlan
     passes: list[_Pass] = field(default_factory=list[_Pass])
     states: list[str] = field(default_factory=list[str])
@@ -322,7 +316,7 @@ class _Statistics:
 
 
 def _join(
-    body: _ClusterBody,
+    body: ClusterBody,
     node: Node,
     parts: list[str],
     centres: tuple[str, str] | None,
@@ -343,7 +337,7 @@ def _join(
 
 
 def _join_exps(
-    body: _ClusterBody, exps: tuple[Node, ...], parts: list[str], lines: list[str]
+    body: ClusterBody, exps: tuple[Node, ...], parts: list[str], lines: list[str]
 ) -> None:
     """Both of the row that is stored."""
     joined = [name for node in exps for name in body.state_names(node, "_all")]
@@ -358,65 +352,3 @@ def cluster_functions(text: str) -> list[str]:
     """The functions that such kernels of a file share: those that `text` calls."""
     found = [expanded(_FUNCTIONS, "functions")]
     return [*found, expanded(_FUNCTIONS, "exps")] if "join_exps(" in text else found
-
-
-@dataclass
-class _ClusterBody(Body):
-    """A `Body` of values [1, BLOCK_N], or [1, PIECE], in the layout TILE.
-
-    `stays`: a cluster takes row after row. `held`: the row at hand, "next" where it is reduced
-    and "part" where it is stored. `head`: its first columns are at hand. `rings`: name of the place
-    in shared memory, pointer and stride of each tile that is loaded. `kept`: of each row vector
-    that stays in registers, or comes a piece ahead, its name, pointer, and name where it is ahead.
-    `wide`: there are registers for one that stays in fp32; `widened` is its name.
-    """
-
-    stays: bool = False
-    head: bool = False
-    rings: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
-    kept: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
-    wide: bool = False
-    widened: list[str] = field(default_factory=list[str])
-
-    def _load_line(
-        self, value: str, name: str, layout: Layout, kind: TensorType, offset: str
-    ) -> str:
-        assert not offset
-        if layout is Layout.TILE:
-            if self.head:
-                return fragment("call", [name], "widen", [self._head(value).next])
-            ring, pointer, _ = self.rings[value]
-            turn = _TURNS[self.held] if self.stays else ""
-            return fragment("load_tile_part", name, ring, pointer, turn)
-        at_hand = self.stays or self.held == "part"
-        if layout is Layout.ROW and not self.head and at_hand and self._is_kept(value, kind):
-            kept = self.kept[value][0]
-            if kept in self.widened:
-                return f"{name} = {kept}"
-            return fragment("call", [name], "widen_here" if self.stays else "widen", [kept])
-        return super()._load_line(value, name, layout, kind, offset)
-
-    def _head(self, value: str) -> Load:
-        key = (value, "")
-        if key not in self.heads:
-            ahead, now = (self.namer.fresh(f"{value}_head_{s}") for s in ("ahead", "next"))
-            place = self.pointer(value), self.stride(value), ""
-            self.heads[key] = Load(*place, ahead, now, now, self.width)
-        return self.heads[key]
-
-    def _is_kept(self, value: str, kind: TensorType) -> bool:
-        """Whether a row vector stays in registers, or comes a piece ahead."""
-        if value in self.kept:
-            return True
-        held = sum(self.type_of(name).dtype.bytes for name in self.kept)
-        if held + kind.dtype.bytes > _KEPT_BYTES:
-            return False
-        kept, ahead = (self.namer.fresh(f"{value}_{s}") for s in ("kept", "ahead"))
-        self.kept[value] = kept, self.pointer(value), ahead
-        if self.stays and kind.dtype.bytes == 2 and not self.widened and self.wide:
-            self.widened.append(kept)
-        return True
-
-    def _store_tile(self, value: str, var: Var, dtype: str, lines: list[str]) -> None:
-        slots = var.name, self.pointer(value), self.stride(value), dtype
-        lines.append(fragment("store_tile_part", *slots))

@@ -20,6 +20,7 @@ Moves (loads, stores, select, reshapes, bit casts) were right and are left alone
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -84,8 +85,29 @@ def install() -> None:
             setattr(owner, name, _reduce_in_fp32(getattr(owner, name)))
     for owner, name in ((ti.ReduceOps, "generic_reduce"), (ti.ScanOps, "generic_scan")):
         setattr(owner, name, _check_combine(getattr(owner, name)))
+    if hasattr(ti, "_patch_builtin"):
+        ti._patch_builtin = _patch_once(ti._patch_builtin)
     _check_result()
     builder._fusedsl = True
+
+
+def _patch_once(original: Callable[..., None]) -> Callable[..., None]:
+    """Replace a module's or class's functions only where they are not replaced yet.
+
+    The interpreter replaces them for a kernel, and again for every call that the kernel makes of
+    another function, when nothing is left to replace: finding that out took up to half its time.
+    """
+    names: dict[Any, tuple[str, ...]] = {}
+
+    def replaced(owner: Any, *rest: Any) -> None:
+        if not names.get(owner):
+            members = inspect.getmembers(owner)
+            names[owner] = tuple(name for name, m in members if tl.core.is_builtin(m))
+        elif not any(tl.core.is_builtin(getattr(owner, name)) for name in names[owner]):
+            return
+        original(owner, *rest)
+
+    return replaced
 
 
 # --- numbers: fp32, fp64 and integers to bf16 bits and back ---------------------------------------

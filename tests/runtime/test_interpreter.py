@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+import triton.runtime.interpreter as ti
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fusedsl.diagnostics import FusedslError
@@ -546,6 +548,39 @@ def test_install_twice_changes_nothing():
     methods = dict(vars(triton.runtime.interpreter.InterpreterBuilder))
     interpreter.install()
     assert dict(vars(triton.runtime.interpreter.InterpreterBuilder)) == methods
+
+
+@triton.jit
+def called(x, out, TIMES: tl.constexpr):
+    value = tl.load(x)
+    for _ in tl.static_range(TIMES):
+        value = keep_left(value, value)
+    tl.store(out, value)
+
+
+def test_the_language_is_replaced_once_a_launch_and_put_back(monkeypatch):
+    """The calls that a kernel makes neither replace it nor look through it again."""
+    replace, members, did = ti._patch_attr, inspect.getmembers, []
+
+    def replacing(owner, name, *rest):
+        did.append((owner, name))
+        replace(owner, name, *rest)
+
+    def looking(owner, *rest):
+        did.append(owner)
+        return members(owner, *rest)
+
+    monkeypatch.setattr(ti, "_patch_attr", replacing)
+    monkeypatch.setattr(inspect, "getmembers", looking)
+    seen = []
+    for times in (1, 0, 1, 3):
+        did.clear()
+        out = torch.zeros(1)
+        called[(1,)](torch.ones(1), out, times)
+        assert out == 2**times and tl.core.is_builtin(tl.load)
+        seen.append(list(did))
+    assert (tl, "load") in seen[1]
+    assert seen[1] == seen[2] == seen[3]
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:

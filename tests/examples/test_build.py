@@ -9,10 +9,13 @@ import pytest
 
 import fusedsl
 from examples import SMALL, read
+from fusedsl.codegen import emit
+from fusedsl.runtime.ahead import schedule
 from fusedsl.runtime.build import build
 from fusedsl.runtime.planning import planned
 from fusedsl.schedule import Target
 
+HOPPER = Target.parse("sm_90")
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 #: Together these have every kind of kernel: gated pairs, statistics taken in the main loop, left
@@ -56,11 +59,21 @@ def test_kernels_of_other_heights_fit_hopper(rows: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rmsnorm_qkv", "decoder_stack"])
-def test_specialised_kernels_fit_hopper(name: str, tmp_path: Path) -> None:
-    plan = planned(fusedsl.compile(read(name)).plan, {"M": 8192}, Target.parse("sm_90"))
+def test_specialised_kernels_fit_hopper(tmp_path: Path) -> None:
+    plan = planned(fusedsl.compile(read("rmsnorm_qkv")).plan, {"M": 8192}, HOPPER)
     assert any(kernel.specialised for kernel in plan.kernels)
-    _check(name, ("sm_90",), "bf16", 8192, tmp_path)
+    _check("rmsnorm_qkv", ("sm_90",), "bf16", 8192, tmp_path)
+
+
+def test_specialised_kernels_of_a_stack_are_among_those_above() -> None:
+    """They are the same at 4096 rows, at which they are built, and at 8192."""
+    plan = fusedsl.compile(read("decoder_stack")).plan
+    low, high = (planned(plan, {"M": rows}, HOPPER) for rows in (4096, 8192))
+    assert sum(kernel.specialised for kernel in low.kernels) > 1
+    assert low == high
+    sources = emit(low, main_loop="tma")
+    low_how, high_how = (schedule(low, HOPPER, {"M": rows}, sources) for rows in (4096, 8192))
+    assert (low_how.loops, low_how.configs) == (high_how.loops, high_how.configs)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@
 | `kernels` | fills one skeleton from one kernel plan |
 | `rows` | the slots of row kernels |
 | `few_rows` | projections of few rows |
+| `ring` | those of few rows on Hopper, in Gluon |
 | `specialised` | specialised projections, in Gluon |
 | `in_turn` | those of two groups on tiles of their own |
 | `cluster` | row kernels whose rows clusters of programs share, in Gluon |
@@ -22,6 +23,7 @@
 from fusedsl.codegen.cluster import can_share_in_cluster
 from fusedsl.codegen.emit import emit
 from fusedsl.codegen.in_turn import can_take_turns
+from fusedsl.codegen.ring import can_ring
 from fusedsl.codegen.source import (
     ALIGNMENT,
     COMPILE_TIME_ROLES,
@@ -45,6 +47,7 @@ __all__ = [
     "Arg",
     "KernelSource",
     "ProgramSource",
+    "can_ring",
     "can_share_in_cluster",
     "can_specialise",
     "can_take_turns",

@@ -10,6 +10,7 @@ from fusedsl.codegen.few_rows import FEW_ROWS_FUNCTIONS, emit_few_rows
 from fusedsl.codegen.helpers import called_functions, functions_of, source_of
 from fusedsl.codegen.in_turn import emit_in_turn, in_turn_functions
 from fusedsl.codegen.kernels import emit_kernel
+from fusedsl.codegen.ring import emit_ring, ring_functions
 from fusedsl.codegen.source import KernelSource, ProgramSource
 from fusedsl.codegen.specialised import (
     OWN,
@@ -59,7 +60,11 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
     """The Gluon file of a plan's specialised kernels."""
     keep = numerics == "as_written"
     made = [k for k in plan.kernels if k.specialised]
-    makers = {Form.IN_TURN: emit_in_turn, Form.CLUSTER: emit_cluster}
+    makers = {
+        Form.IN_TURN: emit_in_turn,
+        Form.CLUSTER: emit_cluster,
+        Form.RING: emit_ring,
+    }
     emitted = [
         makers.get(kernel.form, emit_specialised)(plan, kernel, keep_roundings=keep)
         for kernel in made
@@ -70,6 +75,7 @@ def _specialised(plan: Plan, numerics: str, header: Sequence[str]) -> ProgramSou
     found = called_functions(every, functions, OWN)
     helpers = [*map(gluon_source, found), *skeleton_functions(every)]
     helpers += [in_turn_functions()] if any(k.in_turn for k in made) else []
+    helpers += ring_functions(every) if any(k.ring for k in made) else []
     helpers += cluster_functions(every) if any(k.cluster for k in made) else []
     slots = {"gluon": True, "helpers": helpers, "kernels": texts}
     text = render("program.py.jinja", header=list(header), **slots)

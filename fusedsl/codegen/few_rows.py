@@ -36,7 +36,7 @@ def emit_few_rows(plan: Plan, kernel: KernelPlan, *, tma: bool, keep_roundings: 
     slots = _operands(body, kernel, tma)
     slots["pointer_skip"] = "" if tma else main_loop("pointer_skip", _k_last(kernel))
     ahead = _ahead(body, kernel) if tma else ""
-    partial = _partial_sums(plan, body, kernel)
+    partial = partial_sums(plan, body, kernel)
     stream, rest = streamed(body, kernel)
     # a kernel that sees all of K can take its statistics along the way
     whole = not partial["parts"]
@@ -96,7 +96,7 @@ def _ahead(body: Body, kernel: KernelPlan) -> str:
     return main_loop("ahead", kernel.paired, _k_last(kernel), "N", "K", item)
 
 
-def _partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, object]:
+def partial_sums(plan: Plan, body: Body, kernel: KernelPlan) -> dict[str, object]:
     """Arguments of a projection whose K may be shared, and of one that clears another's counters.
 
     The counters must be zero before the kernel starts, so the projection before it in the program

@@ -50,15 +50,7 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     """Whether a projection can be made so: 16-bit operands, weights [N, K], an epilogue that loads
     columns, rows, numbers and at most one tile of the operands' type and stores one of 16 bits, or
     states of each tile's part of the rows, or both."""
-    if kernel.anchor is None or kernel.kind is not Kind.GEMM or kernel.streamed:
-        return False
-    streamed = anchor_operands(kernel.anchor)
-    kinds = [plan.type_of(name) for name in streamed]
-    if any(t.dtype not in (DType.BF16, DType.FP16) or t.layout is not Layout.TILE for t in kinds):
-        return False
-    if kinds[0].dtype is not kinds[1].dtype:
-        return False
-    if kernel.anchor.block.laws_of(Contracts)[0].k_axis != 1:
+    if not streams_16_bits(plan, kernel):
         return False
     tiles = (name for name in kernel.writes if name not in kernel.states_left)
     written = [plan.type_of(name) for name in tiles]
@@ -67,14 +59,30 @@ def can_specialise(plan: Plan, kernel: KernelPlan) -> bool:
     if any(kind.layout is not Layout.TILE or kind.dtype.bytes != 2 for kind in written):
         return False
     brought = [plan.type_of(name) for name in plan.tiles_read(kernel)]
-    if brought and (brought != written or brought[0].dtype is not kinds[0].dtype):
+    assert kernel.anchor is not None
+    dtype = plan.type_of(anchor_operands(kernel.anchor)[0]).dtype
+    if brought and (brought != written or brought[0].dtype is not dtype):
         return False
-    return all(_is_plain(node, kernel) for node in kernel.steps) and all(
-        speaks_gluon(function) for node in kernel.nodes for function in _called(node)
-    )
+    return all(is_plain(node, kernel) for node in kernel.steps) and speaks(kernel)
 
 
-def _is_plain(node: Node, kernel: KernelPlan) -> bool:
+def streams_16_bits(plan: Plan, kernel: KernelPlan) -> bool:
+    """Whether a kernel is a projection of matrices of one 16-bit type, the weights [N, K]."""
+    if kernel.anchor is None or kernel.kind is not Kind.GEMM or kernel.streamed:
+        return False
+    kinds = [plan.type_of(name) for name in anchor_operands(kernel.anchor)]
+    if any(t.dtype not in (DType.BF16, DType.FP16) or t.layout is not Layout.TILE for t in kinds):
+        return False
+    same = kinds[0].dtype is kinds[1].dtype
+    return same and kernel.anchor.block.laws_of(Contracts)[0].k_axis == 1
+
+
+def speaks(kernel: KernelPlan) -> bool:
+    """Whether all functions that are called of its nodes mean the same in Gluon."""
+    return all(speaks_gluon(function) for node in kernel.nodes for function in _called(node))
+
+
+def is_plain(node: Node, kernel: KernelPlan) -> bool:
     """Whether a step is elementwise, a half of the projection, the state of a tile, or merges the
     states that an earlier projection left of the rows."""
     assert kernel.anchor is not None
@@ -125,14 +133,14 @@ def emit_specialised(plan: Plan, kernel: KernelPlan, *, keep_roundings: bool) ->
     (body.brought,) = plan.tiles_read(kernel) or ("",)
     if body.brought:
         body.arg("_desc", "descriptor", body.brought, block=(64, 64))
-    slots, recomputed = _statistics(body, kernel)
+    slots, recomputed = statistics(body, kernel)
     columns, side = epilogue(body, kernel, list(kernel.steps))
     waits = ", ".join(v.name for v in body.values.values() if v.layout is Layout.COLUMN)
     slots |= {"column_lines": recomputed + columns, "waits": waits, "side_lines": side}
     return rendered(body, kernel, "gemm/specialised.py.jinja", _RINGS, slots)
 
 
-def _statistics(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[str]]:
+def statistics(body: Body, kernel: KernelPlan) -> tuple[dict[str, object], list[str]]:
     """Slots that add a step of K to a row's sum, and the lines that make columns of the sum."""
     take: list[str] = []
     after: list[str] = []
@@ -195,6 +203,8 @@ def skeleton_functions(text: str) -> list[str]:
     found = [expanded(_FUNCTIONS, "widening")]
     if "tile_at(" in text:
         found.append(expanded(_FUNCTIONS, "functions"))
+    if "next_stage(" in text:
+        found.append(expanded(_FUNCTIONS, "stages"))
     for name, brings in (("load_stages", False), ("load_stages_and_tile", True)):
         if f"({name}," in text:
             found.append(expanded(_FUNCTIONS, "loader", name, brings))

@@ -17,6 +17,7 @@ class Form(Enum):
     (see `few_rows.py`). SPECIALISED: a projection whose warps have different tasks, and which may
     take statistics of the operand that it streams (see `along.py`). IN_TURN: the same with two
     groups of warps on tiles of their own, so that one finishes its tile while the other multiplies.
+    RING: one of few rows whose weights go through a ring of stages that a warp of its own fills.
     CLUSTER: a row kernel whose rows clusters of programs share, each with its part of a row in
     shared memory.
     """
@@ -25,6 +26,7 @@ class Form(Enum):
     FEW_ROWS = "few_rows"
     SPECIALISED = "specialised"
     IN_TURN = "in_turn"
+    RING = "ring"
     CLUSTER = "cluster"
 
 
@@ -64,17 +66,22 @@ class KernelPlan:
     @property
     def few_rows(self) -> bool:
         """Whether it is a projection of few rows."""
-        return self.form is Form.FEW_ROWS
+        return self.form in (Form.FEW_ROWS, Form.RING)
 
     @property
     def specialised(self) -> bool:
         """Whether it is made for Hopper alone, in Gluon."""
-        return self.form in (Form.SPECIALISED, Form.IN_TURN, Form.CLUSTER)
+        return self.form in (Form.SPECIALISED, Form.IN_TURN, Form.RING, Form.CLUSTER)
 
     @property
     def cluster(self) -> bool:
         """Whether clusters of programs share its rows."""
         return self.form is Form.CLUSTER
+
+    @property
+    def ring(self) -> bool:
+        """Whether its weights go through a ring of stages that a warp of its own fills."""
+        return self.form is Form.RING
 
     @property
     def in_turn(self) -> bool:

@@ -147,6 +147,8 @@ class Binding:
         epoch: another object once prepared calls no longer hold.
         watched: the originals, each with the address and version it had when it was last looked at.
         ordered: streams known to come after the folding.
+        frozen: whether the weights were written before the device was last waited for, so that
+            kernels may read them ahead of what is queued before them.
     """
 
     plan: Plan
@@ -162,20 +164,30 @@ class Binding:
     watched: tuple[tuple[Tensor, int, int], ...] = ()
     _ready: Any = None
     ordered: set[int] = field(default_factory=set[int])
+    frozen: bool = False
 
     @staticmethod
     def make(
-        plan: Plan, weights: Mapping[str, Tensor], dims: Dims, *, hold: bool, consume: bool = False
+        plan: Plan,
+        weights: Mapping[str, Tensor],
+        dims: Dims,
+        *,
+        hold: bool,
+        consume: bool = False,
+        frozen: bool = False,
     ) -> Binding:
         """Fold `weights`; with `hold` they are kept and watched, else only what was made of them.
 
-        With `consume` the originals that only feed folded values are let go. The device of the
-        weights must be current.
+        With `consume` the originals that only feed folded values are let go. With `frozen` the
+        device is waited for, now and where they change. The device of the weights must be current.
+        Raises FusedslError: F0606 for `frozen` during a capture.
         """
         binding = Binding(plan, dims)
         binding.device = next((w.device for w in weights.values()), None)
         binding.weights = dict(weights)
+        binding.frozen = frozen
         binding._compute()
+        binding._settle()
         if not hold:
             binding.values = {n: t for n, t in binding.values.items() if n not in weights}
             binding.weights = {}
@@ -220,8 +232,16 @@ class Binding:
         copied = {n for n in self.weights if self.values.get(n) is not self.weights[n]}
         if force or moved or changed & (feeding | copied):
             self._recompute(moved)
+        if force or changed:
+            self._settle()
         self.stamps = {name: Stamp.of(tensor) for name, tensor in self.weights.items()}
         self._watch_all()
+
+    def _settle(self) -> None:
+        """Wait until all that was written to frozen weights is there."""
+        if self.frozen and self.device is not None and self.device.type == "cuda":
+            refuse_in_capture(self.device, "a frozen weight has changed and must be waited for")
+            torch.cuda.synchronize(self.device)
 
     def _recompute(self, moved: set[str]) -> None:
         if self.consumed & folded_names(self.plan):

@@ -39,9 +39,18 @@ def main(jobs_file: str, results_file: str) -> None:
             try:
                 result = _compile(job)
             except Exception as error:  # a compiler's failure is this tool's result
-                result = {"error": f"{type(error).__name__}: {error}"[:2000]}
+                result = {"error": _told(error)[:2000]}
             results.write(json.dumps({"id": job["id"], **result}) + "\n")
             results.flush()
+
+
+def _told(error: BaseException) -> str:
+    """What failed: the first cause, which a compiler's errors stand around, and where."""
+    cause = error
+    while (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
+    told = f"{type(error).__name__}: {error}"
+    return told if cause is error else f"{type(cause).__name__}: {cause}; {told}"
 
 
 def _compile(job: dict[str, Any]) -> dict[str, Any]:

@@ -98,19 +98,24 @@ class Engine:
         specialised kernels."""
         if is_chosen(self.plan):
             return self
-        if has_few_rows(self.plan, env):
-            self.few_rows.main_loop = self.main_loop
-            return self.few_rows
+        plain = self.plain(env)
         if target is None or self.main_loop != "auto":
-            return self
-        change = change_of(self.plan, env, target)
+            return plain
+        change = change_of(plain.plan, env, target)
         if change == Change():
-            return self
+            return plain
         if change not in self._changed:
-            options = {**self.options, "change": repr(change)}
-            plan = changed(self.plan, change)
+            options = {**plain.options, "change": repr(change)}
+            plan = changed(plain.plan, change)
             self._changed[change] = Engine(self.source, plan, options, self.header)
         return self._changed[change]
+
+    def plain(self, env: Mapping[str, int]) -> Engine:
+        """The engine of a call without specialised kernels: this one, or that for few rows."""
+        if is_chosen(self.plan) or not has_few_rows(self.plan, env):
+            return self
+        self.few_rows.main_loop = self.main_loop
+        return self.few_rows
 
     def suited(
         self,
@@ -126,7 +131,7 @@ class Engine:
         if found is self or not any(kernel.specialised for kernel in found.plan.kernels):
             return found
         fits = Preparation(found, binding, names, given, env, device).fits()
-        return found if fits else self
+        return found if fits else self.plain(env)
 
     def default_loop(self) -> str:
         """The main loop that is tried first in this process."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fusedsl.codegen import can_share_in_cluster, can_specialise, can_take_turns
+from fusedsl.codegen import can_ring, can_share_in_cluster, can_specialise, can_take_turns
 from fusedsl.fuse import (
     Form,
     KernelPlan,
@@ -28,6 +28,7 @@ from fusedsl.schedule import (
     may_specialise,
     pays,
     pays_in_cluster,
+    pays_in_ring,
     pays_in_turn,
 )
 
@@ -35,14 +36,16 @@ from fusedsl.schedule import (
 @dataclass(frozen=True)
 class Change:
     """Which partial sums are not left, which row kernels go, which projections are specialised
-    beside their readers, which by groups that take tiles in turn, and which row kernels have their
-    rows shared by clusters; by name."""
+    beside their readers, which by groups that take tiles in turn, which row kernels have their
+    rows shared by clusters, and which projections of few rows have their weights go through a ring;
+    by name."""
 
     sums: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     specialised: tuple[str, ...] = ()
     in_turn: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
+    ring: tuple[str, ...] = ()
 
 
 def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
@@ -51,7 +54,7 @@ def planned(plan: Plan, env: Mapping[str, int], target: Target) -> Plan:
     if is_chosen(plan):
         return plan
     if has_few_rows(plan, env):
-        return for_few_rows(plan)
+        plan = for_few_rows(plan)
     return changed(plan, change_of(plan, env, target))
 
 
@@ -66,6 +69,8 @@ def change_of(plan: Plan, env: Mapping[str, int], target: Target) -> Change:
     others have what they move beside their results moved by warps with tasks of their own."""
     if not may_specialise(target):
         return Change()
+    if has_few_rows(plan, env):
+        return Change(ring=tuple(k.name for k in plan.kernels if _rings(plan, k, env, target)))
     sums = [left for left in left_sums(plan) if _taken(plan, left, env, target)]
     plan = without_sums(plan, sums, Form.SPECIALISED)
     gone = [k.name for k in plan.kernels if _goes(plan, k, env, target)]
@@ -85,6 +90,9 @@ def changed(plan: Plan, change: Change) -> Plan:
     """The plan with a change made."""
     if change == Change():
         return plan
+    if change.ring:
+        ringed = (replace(k, form=Form.RING) if k.name in change.ring else k for k in plan.kernels)
+        return replace(plan, kernels=tuple(ringed))
     sums = [left for left in left_sums(plan) if left.node.name in change.sums]
     plan = without_sums(plan, sums, Form.SPECIALISED)
     gone = [k for k in plan.kernels if k.name in change.gone]
@@ -116,6 +124,11 @@ def _moves_more(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: 
 def _takes_turns(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
     """Whether two groups of warps had better take the tiles of a projection in turn."""
     return can_take_turns(plan, kernel) and pays_in_turn(plan, kernel, env, target)
+
+
+def _rings(plan: Plan, kernel: KernelPlan, env: Mapping[str, int], target: Target) -> bool:
+    """Whether the weights of a projection of few rows had better go through a ring of stages."""
+    return can_ring(plan, kernel) and pays_in_ring(plan, kernel, env, target)
 
 
 def _in_cluster(plan: Plan, kernel: KernelPlan, target: Target) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -94,6 +94,7 @@ class Preparation:
         self.target = target_of(device)
         self.names = list(names)
         self.given = given
+        self.frozen = binding.frozen
         self.static = [n for n in binding.values if n not in self.names]
         self.static_tensors = tuple(binding.values[n] for n in self.static)
         self.configs: dict[str, TileConfig] = {}
@@ -235,11 +236,19 @@ class Preparation:
         config = self.overrides.get(kernel.name)
         if config is None:
             config = self.engine.configs.of(kernel, self.env, self.target, self.device, loop)
+        if kernel.ring and kernel.anchor and self._lies_still(anchor_operands(kernel.anchor)[1]):
+            config = replace(config, early=True, ahead=0)
         self.loops[kernel.name] = loop
         self.configs[kernel.name] = config
         for symbol, writer, _ in self.plan.tile_symbols():
             if writer is kernel:
                 self.env[symbol] = column_tiles(kernel, config, self.env)
+
+    def _lies_still(self, weight: str) -> bool:
+        """Whether a weight was written before anything was queued that may still run."""
+        first, slot = len(self.given), self.values[weight].slot
+        static = first <= slot < first + len(self.static)
+        return self.frozen and static and not self._is_copied(slot)
 
     def _main_loop(self, kernel: KernelPlan) -> str:
         if kernel.specialised:

@@ -158,13 +158,17 @@ class Program(_Caller):
         /,
         *,
         consume: bool = False,
+        frozen: bool = False,
         **named: Tensor,
     ) -> BoundProgram:
         """Fix the weights: a mapping, a module (its `state_dict()`), keywords, or a mixture.
 
         Folded values are computed now. Later in-place changes of a weight are noticed at the next
         call. `consume=True` lets go of originals that are only needed folded: memory is saved,
-        their changes can no longer be noticed. Raises FusedslError: F0501 to F0504, F0506.
+        their changes can no longer be noticed. `frozen=True` says that no work on the GPU writes to
+        the weights while calls are queued: kernels of few rows then read them before what is queued
+        ahead has ended. The device is waited for now, and by a call that notices a change. Raises
+        FusedslError: F0501 to F0504, F0506, and F0606 for frozen weights during a capture.
         """
         if weights is not None and not isinstance(weights, Mapping):
             if not hasattr(weights, "state_dict"):
@@ -182,7 +186,7 @@ class Program(_Caller):
         device = given[0].device if given else torch.device("cpu")
         with on_device(device):
             plan = self.stages.plan
-            binding = Binding.make(plan, table, dims, hold=True, consume=consume)
+            binding = Binding.make(plan, table, dims, hold=True, consume=consume, frozen=frozen)
         return BoundProgram(self, binding)
 
     def warmup(self, *tensors: Tensor, **named: Tensor) -> None:

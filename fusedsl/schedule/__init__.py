@@ -13,6 +13,7 @@
 | `default` | the configuration without tuning |
 | `rows` | the same for row kernels |
 | `few_rows` | the same for projections that stream their weights |
+| `ring` | the same for those of them in Gluon, and where they pay |
 | `specialised` | the same for specialised projections, and where they pay |
 | `in_turn` | the same for those whose groups of warps take tiles in turn |
 | `cluster` | the same for row kernels whose rows clusters of programs share |
@@ -25,6 +26,7 @@ from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.default import choose
 from fusedsl.schedule.in_turn import pays_in_turn
 from fusedsl.schedule.legality import problem
+from fusedsl.schedule.ring import pays_in_ring
 from fusedsl.schedule.rows import (
     ALONE_COLUMNS,
     CENTRED_COLUMNS,
@@ -66,6 +68,7 @@ __all__ = [
     "may_specialise",
     "pays",
     "pays_in_cluster",
+    "pays_in_ring",
     "pays_in_turn",
     "pays_to_stay",
     "power_of_two",

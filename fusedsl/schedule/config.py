@@ -26,7 +26,8 @@ class TileConfig:
     `registers` are the most that a thread has, 0 where the compiler decides.
 
     For projections of few rows: `split` programs share the K of one tile of columns; `ahead` is
-    the columns of each weight row that a program asks into the L2 cache before it waits.
+    the columns of each weight row that a program asks into the L2 cache before it waits; `early`
+    lets it load its first weights before it waits.
     """
 
     block_m: int
@@ -43,6 +44,7 @@ class TileConfig:
     pdl: bool = False
     split: int = 1
     ahead: int = 0
+    early: bool = False
     registers: int = 0
 
     def piece_width(self, paired: bool) -> int:
@@ -90,6 +92,7 @@ class TileConfig:
             "PDL": self.pdl,
             "SPLIT": self.split,
             "AHEAD": self.ahead,
+            "EARLY": self.early,
             "STAGES": self.stages,
             "READ": max(32, 1 << (self.parts * self.warps - 1).bit_length()),
         }

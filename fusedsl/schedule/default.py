@@ -14,6 +14,7 @@ from fusedsl.schedule.few_rows import choose_few_rows
 from fusedsl.schedule.hopper import applies, choose_hopper
 from fusedsl.schedule.in_turn import choose_in_turn
 from fusedsl.schedule.legality import EXACT_STEP, epilogue_tiles, shared_bytes
+from fusedsl.schedule.ring import choose_ring
 from fusedsl.schedule.rows import choose_rows
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
@@ -34,6 +35,8 @@ def choose(
     rows = row_class(kernel.rows.bind(env))
     cols = max(1, kernel.cols.bind(env))
     fast = target.backend == "cuda" and _narrow_outputs(plan, kernel)
+    if kernel.ring:
+        return replace(choose_ring(plan, kernel, rows, env, target), fast=fast)
     if kernel.few_rows:
         return replace(choose_few_rows(plan, kernel, rows, env, target, main_loop), fast=fast)
     if kernel.in_turn:

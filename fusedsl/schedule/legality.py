@@ -8,6 +8,7 @@ from fusedsl.schedule.cluster import cluster_problem
 from fusedsl.schedule.config import TileConfig
 from fusedsl.schedule.few_rows import HALF_COLUMNS, MOST_SHARED_TILES, takes_halves
 from fusedsl.schedule.in_turn import in_turn_problem
+from fusedsl.schedule.ring import ring_problem
 from fusedsl.schedule.rows import is_shared
 from fusedsl.schedule.sizes import MAX_ELEMENTS, MAX_THREADS, PER_THREAD, REGISTERS, RESERVED
 from fusedsl.schedule.specialised import specialised_problem
@@ -36,6 +37,8 @@ def problem(
     """Why a kernel cannot have this configuration on this target, or None if it can."""
     if kernel.in_turn:
         return in_turn_problem(config, target)
+    if kernel.ring:
+        return ring_problem(plan, kernel, config, target)
     if kernel.cluster:
         return cluster_problem(plan, kernel, config, target)
     sizes = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "warps": config.warps}

@@ -22,6 +22,7 @@ from fusedsl.schedule.legality import (
     shared_bytes,
 )
 from fusedsl.schedule.model import Work, gemm_time
+from fusedsl.schedule.ring import ring_variants
 from fusedsl.schedule.signature import Extent
 from fusedsl.schedule.sizes import power_of_two
 from fusedsl.schedule.specialised import variants
@@ -43,7 +44,9 @@ def candidates(
     if target.backend == "interpreter":
         return (default,)
     extent = Extent.of(plan, kernel, env)
-    if kernel.few_rows:
+    if kernel.ring:
+        every = ring_variants(plan, kernel, default, target)
+    elif kernel.few_rows:
         every = _few_rows_space(plan, kernel, default, target, main_loop)
     elif kernel.in_turn:
         every = in_turn_variants(default)

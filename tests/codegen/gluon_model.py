@@ -363,6 +363,7 @@ def functions() -> dict[str, Any]:
         "reduce": _reduce,
         "convert_layout": lambda value, layout, assert_trivial=False: value,
         "exp": _unary(torch.exp),
+        "erf": _unary(torch.erf),
         "exp2": _unary(torch.exp2),
         "floor": _unary(torch.floor),
         "div_rn": lambda a, b: Value(plain(a) / plain(b)),

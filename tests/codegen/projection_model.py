@@ -118,6 +118,9 @@ class Machine:
             "warpgroup_mma_wait": self._wait_for_products,
         }
         exec(lines, self.names)
+        order = ("await_earlier", "admit_next", "fetch_ahead")
+        self.names |= {name: lambda *_: None for name in order}
+        self.counting = threading.Lock()
 
     def launch(self, name: str, args: Sequence[Any], seconds: float = 60.0) -> None:
         """Run a kernel; one that does not end is an error."""
@@ -162,6 +165,12 @@ class Machine:
         self._all([threading.Thread(target=role, args=one) for one in roles])
 
     # shared memory, barriers, copies, products ---------------------------------------------------
+    def _count(self, at: Any, more: int, sem: str) -> Value:
+        with self.counting:
+            found = at.read()
+            at.write(found + more)
+            return found
+
     def _allocate(self, dtype: torch.dtype, shape: Sequence[Any], layout: Any) -> Any:
         sizes = tuple(map(int, shape))
         if layout == "barriers":
@@ -236,7 +245,8 @@ class Machine:
             allocate_shared_memory=self._allocate,
             warp_specialize=self._specialise,
             thread_barrier=lambda: None,
-            load=lambda at, mask=None, other=0.0: at.read(mask, other),
+            load=lambda at, mask=None, other=0.0, cache_modifier="": at.read(mask, other),
+            atomic_add=self._count,
             store=lambda at, value, mask=None: at.write(value, mask),
             **names,
             **functions(),

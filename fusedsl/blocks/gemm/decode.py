@@ -4,7 +4,9 @@ A kernel of this kind may start before the kernel ahead of it on the stream has 
 waited it only asks for weights to be brought into the L2 cache, which gives no value to anybody: so
 it reads nothing that may still be written, weights included, and writes nothing that may still be
 read. Every program waits, so a kernel ends after all kernels before it have ended, and what comes
-after a wait is ordered as if each kernel had been launched on its own.
+after a wait is ordered as if each kernel had been launched on its own. It lets the next one start
+when it has waited: whatever starts early then finds all but one of the kernels before it ended, the
+one of the same program that is ahead of it.
 """
 
 # releases of triton type their functions differently

@@ -224,9 +224,9 @@ def k1_linear(
 
 @triton.jit(do_not_specialize=["M"])
 def k2_linear(
-    a_desc, b_desc, x_desc, s_desc, partial_mean_square_1_ptr, M, N: tl.constexpr, K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    SIDES: tl.constexpr, PRECISION: tl.constexpr,
+    a_desc, b_desc, x_desc_2, s_desc, partial_mean_square_1_ptr, M, N: tl.constexpr,
+    K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, SIDES: tl.constexpr, PRECISION: tl.constexpr,
 ):
     """k2_linear: linear, add, partial_mean_square."""
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -271,7 +271,7 @@ def k2_linear(
             # linear: s = linear(a, w_down_1) + x;
             linear_2 = part
             # add: s = linear(a, w_down_1) + x;
-            x = x_desc.load([row0, col]).to(tl.float32)
+            x = x_desc_2.load([row0, col]).to(tl.float32)
             s = add(linear_2, x)
             s_desc.store([row0, col], s.to(tl.bfloat16))
             # partial_mean_square: b = swiglu(linear(rms_norm(s, gain_2, eps=1e-6), w_gate_up_2));

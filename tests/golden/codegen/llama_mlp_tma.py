@@ -199,7 +199,7 @@ def k1_linear(
 
 @triton.jit(do_not_specialize=["M"])
 def k2_linear(
-    a_desc, b_desc, x_desc, y_desc, M, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr,
+    a_desc, b_desc, x_desc_2, y_desc, M, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SIDES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -246,6 +246,6 @@ def k2_linear(
             # linear: y = linear(a, w_down) + x;
             linear_2 = part
             # add: y = linear(a, w_down) + x;
-            x = x_desc.load([row0, col]).to(tl.float32)
+            x = x_desc_2.load([row0, col]).to(tl.float32)
             y = add(linear_2, x)
             y_desc.store([row0, col], y.to(tl.bfloat16))

@@ -151,16 +151,6 @@ def tile_at(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr, BACKWARDS: tl.constex
 
 
 @gluon.jit
-def next_stage(stage, phase, STAGES: tl.constexpr):
-    """The stage after this one, and its phase: it turns where the ring begins anew."""
-    stage += 1
-    if stage == STAGES:
-        stage = 0
-        phase = phase ^ 1
-    return stage, phase
-
-
-@gluon.jit
 def put(value, turn: tl.constexpr, staged, desc, row, col):
     """Store a piece from one of the buffers, in turn. What this one held last has been read by
     then: only the stores from the others may still be under way."""
@@ -170,6 +160,16 @@ def put(value, turn: tl.constexpr, staged, desc, row, col):
     buffer.store(value)
     fence_async_shared()
     tma.async_copy_shared_to_global(desc, [row, col], buffer)
+
+
+@gluon.jit
+def next_stage(stage, phase, STAGES: tl.constexpr):
+    """The stage after this one, and its phase: it turns where the ring begins anew."""
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase = phase ^ 1
+    return stage, phase
 
 
 @gluon.jit
